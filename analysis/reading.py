@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """A benchmark's evaluation, problems in the order of their ids.
-
-    problems: ids [n]; correct, parsed: 0/1 [n, K]. For several seeds of a method: correct and parsed are [S, n, K].
-    """
+    """Evaluations of a method's seeds. problems: ids [n], in order; correct, parsed: 0/1 [S, n, K]."""
 
     problems: tuple[str, ...]
     correct: np.ndarray
@@ -35,10 +32,9 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Curve:
-    """A benchmark at the kept checkpoints of a run, problems in the order of their ids.
+    """A benchmark at the kept checkpoints of a method's seeds.
 
-    steps: [T], 0 for the model that the run began with; problems: ids [n]; correct: of ``samples``, [T, n]. For several
-    seeds of a method: correct is [S, T, n].
+    steps: [T], 0 for the model that a run began with; problems: ids [n], in order; correct: of ``samples``, [S, T, n].
     """
 
     steps: tuple[int, ...]
@@ -113,8 +109,18 @@ def setting(cell: Cell, section: str, name: str, study: Study) -> Any:
     return value
 
 
-def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
-    """0/1 outcomes of one trained model on one benchmark. Raises UserError where samples are missing or doubled."""
+def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
+    """Return the outcomes of a method's seeds on one benchmark.
+
+    Raises UserError where samples are missing or doubled, or seeds have other problems or numbers of samples.
+    """
+    read = [_evaluation(c, benchmark, study) for c in cells]
+    _require_alike(cells, [(o.problems, o.samples) for o in read], f"eval/{benchmark}.parquet", study)
+    return Outcomes(read[0].problems, *(np.stack([getattr(o, name) for o in read]) for name in ("correct", "parsed")))
+
+
+def _evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
+    """Return the outcomes of one trained model, [n, K]."""
     folder = cell.run / "eval"
     summary(folder, study)
     path = folder / f"{benchmark}.parquet"
@@ -130,29 +136,27 @@ def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
     order = frame["sample"].to_numpy().reshape(len(problems), k)
     if (np.diff(order, axis=1) <= 0).any():
         raise _damaged(folder, f"{path}: a sample of a problem is there twice", study)
-    correct, parsed = (
-        frame[name].to_numpy(bool).reshape(order.shape).astype(np.uint8) for name in ("correct", "parsed")
-    )
-    return Outcomes(tuple(problems), correct, parsed)
+    bits = [frame[name].to_numpy(bool).reshape(order.shape).astype(np.uint8) for name in ("correct", "parsed")]
+    return Outcomes(tuple(problems), *bits)
 
 
-def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
-    """Return the same for all seeds of a method: correct and parsed [S, n, K], on the same problems.
+def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
+    """Return the curves of a method's seeds on one benchmark, at the steps that every seed has.
 
-    Raises UserError where two seeds were evaluated on different problems or with different numbers of samples.
+    Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
     """
-    outcomes = [evaluation(c, benchmark, study) for c in cells]
-    for cell, other in zip(cells, outcomes, strict=True):
-        if other.problems != outcomes[0].problems or other.samples != outcomes[0].samples:
-            path = cell.run / "eval" / f"{benchmark}.parquet"
-            size = f"{len(other.problems)} problems x {other.samples} samples"
-            raise _damaged(path.parent, f"{path}: {size} that are not those of {cells[0].run}", study)
-    stacks = [np.stack([getattr(o, name) for o in outcomes]) for name in ("correct", "parsed")]
-    return Outcomes(outcomes[0].problems, *stacks)
+    read = [_curve(c, benchmark, study) for c in cells]
+    common = sorted(set.intersection(*(set(f.steps) for f in read)))
+    _require_alike(cells, [(f.problems, f.samples) for f in read], f"curve/{benchmark}.parquet", study)
+    if len(common) < 2:
+        folder = cells[0].run / "curve"
+        raise _damaged(folder, f"{folder}: the seeds have fewer than two steps in common", study)
+    picked = [f.correct[[f.steps.index(s) for s in common]] for f in read]
+    return Curve(tuple(common), read[0].problems, np.stack(picked), read[0].samples)
 
 
-def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
-    """Accuracy of a run's kept checkpoints on one benchmark. Raises UserError where a problem lacks a step."""
+def _curve(cell: Cell, benchmark: str, study: Study) -> Curve:
+    """Return the curve of one run, [T, n]."""
     folder = cell.run / "curve"
     summary(folder, study)
     path = folder / f"{benchmark}.parquet"
@@ -165,20 +169,11 @@ def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
     return Curve(tuple(int(s) for s in wide.index), ids, wide.to_numpy(np.int64), int(frame["samples"].iloc[0]))
 
 
-def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
-    """Return the same for all seeds of a method: correct [S, T, n], at the steps that every seed has.
-
-    Raises UserError where two seeds were evaluated on different problems, or have no step in common.
-    """
-    curves = [curve(c, benchmark, study) for c in cells]
-    common = sorted(set.intersection(*(set(f.steps) for f in curves)))
-    for cell, other in zip(cells, curves, strict=True):
-        if other.problems != curves[0].problems or other.samples != curves[0].samples or len(common) < 2:
-            path = cell.run / "curve" / f"{benchmark}.parquet"
-            what = f"{path}: its problems, samples or steps are not those of {cells[0].run}"
-            raise _damaged(path.parent, what, study)
-    picked = [f.correct[[f.steps.index(s) for s in common]] for f in curves]
-    return Curve(tuple(common), curves[0].problems, np.stack(picked), curves[0].samples)
+def _require_alike(cells: Sequence[Cell | Base], described: Sequence[object], name: str, study: Study) -> None:
+    for cell, own in zip(cells, described, strict=True):
+        if own != described[0]:
+            path = cell.run / name
+            raise _damaged(path.parent, f"{path}: its problems or samples are not those of {cells[0].run}", study)
 
 
 def validation(cells: Sequence[Cell], study: Study) -> str | None:

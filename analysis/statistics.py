@@ -263,12 +263,6 @@ def paired_over_seeds(tables: Sequence[np.ndarray]) -> SeedDifference:
     return SeedDifference(mean.problems, mean.both, mean.falling)
 
 
-def independent_difference(a: Estimate, b: Estimate) -> Estimate:
-    """a minus b of two that share nothing: SE = sqrt(SE_a^2 + SE_b^2), Satterthwaite's degrees of freedom."""
-    variance, df = _combined([(a.se**2, a.df), (b.se**2, b.df)])
-    return Estimate(a.mean - b.mean, float(np.sqrt(variance)), df)
-
-
 def average_standard_error(errors: Sequence[float]) -> float:
     """Standard error of the average of B independent benchmarks: sqrt(sum SE_b^2) / B."""
     squares = np.asarray(errors, dtype=np.float64) ** 2

@@ -9,16 +9,15 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.commands import OF_ANALYSIS
-from analysis.products import FIRST_LOOK
 from bapo import __version__
 from bapo.errors import Interrupted, JobFailed, UserError
-from bapo.gpu import allocation
-from bapo.store.files import SUMMARY, Json, read_json
+from bapo.gpu import allocation, devices
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
@@ -39,15 +38,16 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Namespace], int] | str, text: str, **options: Any) -> ArgumentParser:
+    def command(name: str, run: Callable[[Namespace], int] | str, text: str) -> ArgumentParser:
         """run: a function, or MODULE:FUNCTION, which is called with the command's words."""
-        sub = commands.add_parser(name, help=text, description=text, **options)
-        sub.set_defaults(run=_call(run) if isinstance(run, str) else run)
+        sub = commands.add_parser(name, help=text, description=text, formatter_class=RawDescriptionHelpFormatter)
+        sub.set_defaults(run=partial(_call, run) if isinstance(run, str) else run)
         return sub
 
-    def job(name: str, work: Callable[[Config, Namespace], None], needed: str, text: str) -> ArgumentParser:
+    def job(name: str, work: Callable[[Config, Namespace], object], needed: str, text: str) -> ArgumentParser:
         """needed: the function of bapo/plan/resources.py that says what it takes."""
-        sub = command(name, _job, text, epilog=OVERRIDES, formatter_class=RawDescriptionHelpFormatter)
+        sub = command(name, _job, text)
+        sub.epilog = OVERRIDES
         sub.set_defaults(work=work, needed=needed)
         sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="any key of the configuration")
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
@@ -64,10 +64,10 @@ def _parser() -> ArgumentParser:
     what.add_argument("--curve", action="store_true", help=text)
     what.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="a checkpoint instead of the run's last")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: in the run's folder)")
-    sub = command("demo", _demo, "Show four rows of Table 1 with one seed, and a picture of them, in minutes.")
+    sub = command("demo", "bapo.init:demo", "Show four rows of Table 1 with one seed, and a picture, in minutes.")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     text = "Grade the responses in a JSONL file; print one JSON verdict per line."
-    sub = command("grade", _grade, text)
+    sub = command("grade", "bapo.evaluation.grade:grade_file", text)
     sub.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
     text = "each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
     text += "'response'}, where gold is a text or a list of texts, any of which is right; geometry takes 'choices', too"
@@ -83,12 +83,9 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--out", type=Path, metavar="FILE", required=True, help="where to write")
     text = "Write a project of your own: a task, a method and a study to begin with."
     command("init", "bapo.init:main", text).add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
-    command("methods", _methods, "List the methods.")
-    text = "Give results of before 2026-11-25 the identities that the same runs have now."
-    sub = command("migrate", "bapo.migrate:main", text)
-    sub.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="of results (default: results)")
+    command("methods", "bapo.methods:show", "List the methods.")
     text = "Estimate what a target of the workflow will cost, before anything runs."
-    sub = command("plan", "bapo.plan.text:main", text)
+    sub = command("plan", "bapo.plan.costs:main", text)
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
@@ -96,7 +93,6 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
     text = "where logs and results stay (else removed if all is fine)"
     sub.add_argument("--keep", type=Path, metavar="FOLDER", help=text)
-    sub.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
     sub = command("provenance", "bapo.store.provenance:main", "Print what made a result, as JSON.")
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
     for name, text in OF_ANALYSIS.items():
@@ -104,15 +100,11 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _call(place: str) -> Callable[[Namespace], int]:
-    """Return what calls MODULE:FUNCTION with a command's words. No command imports what another needs."""
-
-    def run(arguments: Namespace) -> int:
-        module, _, function = place.partition(":")
-        words = {key: value for key, value in vars(arguments).items() if key not in ("command", "run")}
-        return getattr(import_module(module), function)(**words) or 0
-
-    return run
+def _call(place: str, arguments: Namespace) -> int:
+    """Call MODULE:FUNCTION with a command's words. No command imports what another needs."""
+    module, _, function = place.partition(":")
+    words = {key: value for key, value in vars(arguments).items() if key not in ("command", "run")}
+    return getattr(import_module(module), function)(**words) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -176,13 +168,11 @@ def _job(arguments: Namespace) -> int:
     return 0
 
 
-def _own_gpus(config: Config, needed: str) -> AbstractContextManager[None]:
+def _own_gpus(config: Config, needed: str) -> AbstractContextManager[list[str]]:
     """Hold the GPUs that a job needs, before anything of it starts CUDA."""
-    from bapo.gpu.environment import own_gpus
     from bapo.plan import resources
 
-    modules = ["vllm"] if needed == "evaluation" and config.evaluation.backend == "vllm" else []
-    return own_gpus(getattr(resources, needed)(config)["gpu"], modules)
+    return devices.taken(getattr(resources, needed)(config)["gpu"])
 
 
 def _sweep(arguments: Namespace) -> int:
@@ -203,7 +193,7 @@ def _sweep(arguments: Namespace) -> int:
 def _data(config: Config, _: Namespace) -> None:
     from bapo.tasks.job import make_data
 
-    make_data(config, lambda line: print(line, file=sys.stderr))
+    make_data(config, partial(print, file=sys.stderr))
 
 
 def _base(config: Config, _: Namespace) -> None:
@@ -215,78 +205,13 @@ def _base(config: Config, _: Namespace) -> None:
 def _train(config: Config, _: Namespace) -> None:
     from bapo import engines
 
-    summary = engines.train(config)
-    totals = summary["totals"]
-    print(
-        f"{config.method.name} seed {config.seed}: {summary['steps']} steps, {totals['rollouts']} rollouts, "
-        f"{totals['updates']} updates, {totals['seconds']:.0f} s",
-        file=sys.stderr,
-    )
+    engines.train(config)
 
 
 def _evaluate(config: Config, arguments: Namespace) -> None:
-    from bapo.engines.shared.models import pretrained
-    from bapo.evaluation import curve, run
-    from bapo.experiments.places import base_directory
+    from bapo.evaluation import curve
 
-    out, checkpoint = arguments.out, arguments.checkpoint
-    if checkpoint:
-        home = checkpoint
-    elif arguments.base:
-        home, checkpoint = base_directory(config), pretrained.start_of(config)
-    else:
-        home, summary = _trained_run(config)
-        checkpoint = home / summary["checkpoint"]
-    if arguments.curve:
-        summary = curve.evaluate_curve(config, home, out or home / curve.FOLDER)
-        for name, result in summary["benchmarks"].items():
-            accuracies = ", ".join(f"{100 * value:.1f} at {step}" for step, value in result["accuracy"].items())
-            print(f"{name}: {accuracies}", file=sys.stderr)
-        return
-    summary = run.evaluate(config, checkpoint, out or home / "eval")
-    for name, result in summary["benchmarks"].items():
-        error = result["standard_error"]  # None for a single problem
-        spread = "" if error is None else f" +- {100 * error:.2f}"
-        print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
-
-
-def _trained_run(config: Config) -> tuple[Path, Json]:
-    """Return the folder and summary of the configured run. Raises UserError unless it is finished and that very run."""
-    from bapo.experiments import budgets
-    from bapo.experiments.places import run_directory
-
-    home = run_directory(config)
-    summary = read_json(home / SUMMARY)
-    if summary.get("identity") != budgets.identity(config):
-        raise UserError(f"{home}: this was trained under another configuration; train it again, or correct the command")
-    return home, summary
-
-
-def _grade(arguments: Namespace) -> int:
-    from bapo.evaluation.grade import grade_file
-
-    grade_file(arguments.task, arguments.file)
-    return 0
-
-
-def _demo(arguments: Namespace) -> int:
-    """Become Snakemake, so that signals and the exit status are its own."""
-    from bapo.experiments.places import suite_folder
-
-    suite = suite_folder()
-    words = [sys.executable, "-m", "snakemake", "--snakefile", str(suite / "Snakefile"), FIRST_LOOK]
-    words += ["--workflow-profile", str(suite / "workflows" / "profiles" / "default")]
-    os.execv(words[0], [*words, *(["--config", *arguments.config] if arguments.config else [])])
-
-
-def _methods(_: Namespace) -> int:
-    from bapo import methods
-
-    table = methods.table()
-    width = max(map(len, table))
-    for name, cls in table.items():
-        print(f"{name:<{width}}  {cls.Config().kind:<3}  {cls.summary}  ({cls.cost})  [{cls.source}]")
-    return 0
+    curve.evaluate_asked(config, arguments.base, arguments.curve, arguments.checkpoint, arguments.out)
 
 
 if __name__ == "__main__":

@@ -48,25 +48,17 @@ def about() -> About | None:
     content = parse_yaml(home / MARK)
     if not isinstance(content, dict):
         raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
-    given = {key: content[key] for key in ABOUT if content.get(key) is not None}
-    for key, value in given.items():
-        if not isinstance(value, str):
-            raise UserError(f"{home / MARK}: {key}={value}: must be text")
-    paper = Path(given["paper"]) if "paper" in given else None
+    title, paper = (str(content[key]) if content.get(key) is not None else None for key in ABOUT)
     if paper and not (home / paper).is_file():
         raise UserError(f"{home / MARK}: paper={paper}: no such file; name the paper's file (docs/audit.md)")
     results = Path(str(content.get("results") or "results"), str(content.get("scale") or "laptop"))
-    return About(given.get("title", home.name), results, paper)
-
-
-#: where a project keeps its code
-CODE = ("tasks", "methods", "figures", "models")
+    return About(title or home.name, results, Path(paper) if paper else None)
 
 
 def sources(home: Path) -> list[Path]:
     """Return what a project's runs are made from beside the suite: its code, configurations and paper."""
     found = [home / MARK, home / "Snakefile", *home.glob("*.py"), *home.glob("*.yaml")]
-    found += [path for part in CODE for path in (home / part).rglob("*.py")]
+    found += [path for part in ("tasks", "methods", "figures", "models") for path in (home / part).rglob("*.py")]
     found += [path for kind in ("*.yaml", "*.json") for path in (home / "experiments").rglob(kind)]
     return sorted({path for path in found if path.is_file()})
 
@@ -74,20 +66,15 @@ def sources(home: Path) -> list[Path]:
 def load(place: str, where: str) -> object:
     """Return what ``FILE.py:NAME`` names; the file is relative to the working directory. Raises UserError."""
     path, name = file_and_name(place, where)
-    module = _module(path, where)
-    if not hasattr(module, name):
-        raise UserError(f"{where}={place}: {path} has no {name}")
-    return getattr(module, name)
+    try:
+        return getattr(_module(path, where), name)
+    except AttributeError:
+        raise UserError(f"{where}={place}: {path} has no {name}") from None
 
 
 def is_place(text: str) -> bool:
     """Return whether a text is ``FILE.py:NAME``."""
     return re.fullmatch(r"[^:]+\.py:\w+", text) is not None
-
-
-def code_digest_of(place: str) -> str:
-    """Return the digest of the file of ``FILE.py:NAME``."""
-    return code_digest(file_and_name(place, "code")[0])
 
 
 def file_and_name(place: str, where: str) -> tuple[Path, str]:
@@ -119,38 +106,33 @@ def _module(path: Path, where: str) -> ModuleType:
     return module
 
 
-def code_digest(path: Path) -> str:
-    """Return 16 hex digits of what a Python file computes, with the modules beside it that it imports.
+def code_digest_of(place: str) -> str:
+    """Return 16 hex digits of what the file of ``FILE.py:NAME`` computes, with the modules beside it that it imports.
 
     Their syntax trees count, not comments and layout.
     """
+    path, _ = file_and_name(place, "code")
     trees: dict[Path, ast.Module] = {}
     waiting = [path]
     while waiting:
         file = waiting.pop()
-        if file in trees:
-            continue
-        try:
-            trees[file] = ast.parse(file.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError) as error:
-            raise UserError(f"{file}: cannot be read as Python ({error})") from None
-        waiting += _beside(path.parent, trees[file])
+        if file not in trees:
+            try:
+                trees[file] = ast.parse(file.read_text(encoding="utf-8"))
+            except (SyntaxError, ValueError) as error:
+                raise UserError(f"{file}: cannot be read as Python ({error})") from None
+            waiting += _beside(path.parent, trees[file])
     others = [f"{file.relative_to(path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
     return hashlib.sha256("\n".join([ast.dump(trees[path]), *others]).encode()).hexdigest()[:16]
 
 
-def _beside(folder: Path, tree: ast.Module) -> list[Path]:
-    """List the modules in ``folder`` that a file's imports may mean."""
-    places = [folder / name.replace(".", "/") for name in sorted(imported_names(tree))]
-    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
-
-
-def imported_names(tree: ast.AST) -> set[str]:
-    """Return the dotted names that a module imports, and of ``from X import Y`` both X and X.Y, which may be one."""
+def _beside(folder: Path, tree: ast.AST) -> list[Path]:
+    """List the modules in ``folder`` that a file's imports may mean; of ``from X import Y`` both X and X.Y may be."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+    places = [folder / name.replace(".", "/") for name in sorted(names)]
+    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]

@@ -23,10 +23,9 @@ def main() -> None:
     options = world.arguments(__doc__, rounds=15).parse_args()
     import torch
 
-    from bapo.engines.shared import models
+    from bapo.engines.shared import models, shortcut
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.shared.sampling import SamplingParameters
-    from bapo.engines.shared.shortcuts import shortcut
     from bapo.experiments.places import data_directory
 
     config = world.trained_base(options.results, smallest=options.smallest)
@@ -48,7 +47,7 @@ def main() -> None:
         (f"8 samples, all of {longest} tokens", 8, ()),
     )
     for label, group_size, ends in sides[:1] if options.smallest else sides:
-        parameters = SamplingParameters(max_tokens=longest, eos_ids=ends, pad_id=pad)
+        parameters = SamplingParameters(max_tokens=longest, eos_ids=ends)
         rounds = 1 if options.smallest else options.rounds
         world.against_generate(label, model, prompts, group_size, parameters, inputs, rounds)
 

@@ -119,7 +119,7 @@ def against_generate(
                 num_return_sequences=group_size,
                 max_new_tokens=parameters.max_tokens,
                 eos_token_id=parameters.eos_ids[0] if parameters.eos_ids else None,
-                pad_token_id=parameters.pad_id,
+                pad_token_id=0,
             )[:, inputs["input_ids"].shape[1] :]
         ended = torch.isin(whole, ends)
         tokens["generate"].append(int((ended.cumsum(1) - ended.long() == 0).sum()))

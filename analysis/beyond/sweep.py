@@ -164,8 +164,8 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
             row |= {"from": low, "to": high, "change": 100 * e.mean, **text.points(e, "low", "high", prefix="change_")}
             row |= {"p": e.p, "shown": text.change(e)}
         rows.append(row)
-    told_of = [row for row in rows if math.isfinite(row.get("p", math.nan))]
-    for row, p in zip(told_of, statistics.holm([row["p"] for row in told_of]), strict=True):
+    known = [row for row in rows if math.isfinite(row.get("p", math.nan))]
+    for row, p in zip(known, statistics.holm([row["p"] for row in known]), strict=True):
         row["p_holm"] = float(p)
     return rows
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bapo.engines.shared import vllm
 from bapo.errors import UserError
 from bapo.evaluation.prompts import revision_of
 from bapo.experiments.schema import Config
+from bapo.gpu import environment
 from bapo.store.files import Json
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ SERVER_ARGUMENTS = {**_NEUTRAL, "seed": None}
 WITH_IMAGES = 2048
 INSTALL = (
     "install vLLM on a machine with a GPU (pip install 'lm_eval[vllm]==0.4.13') or in an environment for CPU cores "
-    f"({vllm.ENVIRONMENT}), or use evaluation.backend=torch"
+    f"({environment.VLLM_CPU}), or use evaluation.backend=torch"
 )
 
 
 def check(config: Config) -> None:
     """Raise UserError where ``evaluation.backend`` is not installed."""
     if config.evaluation.backend == "vllm":
-        vllm.require("evaluation.backend=vllm", INSTALL)
+        environment.require_vllm("evaluation.backend=vllm", INSTALL)
 
 
 def arguments(config: Config, checkpoint: Path | str) -> Json:
@@ -97,8 +97,6 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     v, s = config.evaluation.vllm, config.sampling
-    if vllm.on_cpu() and isinstance(checkpoint, Path):
-        vllm.require_heads("evaluation.backend=vllm", checkpoint, "use evaluation.backend=torch")
     try:
         model = get_model("vllm-vlm" if images else "vllm")
     except ImportError as error:
@@ -116,12 +114,10 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
         add_bos_token=False,  # the chat template has placed it where it belongs, as in training
         batch_size=WITH_IMAGES if images else "auto",
         seed=config.evaluation.seed,
-        enforce_eager=vllm.on_cpu(),  # compiling takes longer there than what it saves
+        enforce_eager=environment.vllm_on_cpu(),  # compiling takes longer there than what it saves
         **({"max_images": images} if images else {}),
     )
     for name in ("tokenizer", "processor"):
         if hasattr(built, name):
             chats.prepare(getattr(built, name), config)
-    if config.data.chat_template:  # lm-eval has taken the model's own when it was built, and would render by that
-        built.hf_chat_template = built.tokenizer.chat_template
     return built

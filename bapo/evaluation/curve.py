@@ -10,6 +10,7 @@ With ``evaluation.backend=torch`` the samples of the last checkpoint are the fir
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +22,9 @@ from bapo.errors import UserError
 from bapo.evaluation import run as evaluation
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
+from bapo.experiments import budgets
 from bapo.experiments.identity import identity_of_curve
+from bapo.experiments.places import base_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, Json, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
@@ -68,6 +71,32 @@ def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
         }
         write_json(folder / SUMMARY, summary)
     return summary
+
+
+def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | None, out: Path | None) -> None:
+    """Evaluate what ``bapo evaluate`` asks for, and print the accuracies: a finished run, its curve, its base model.
+
+    checkpoint: a folder instead of these. Raises UserError unless the run is finished and the configured one.
+    """
+    from bapo.engines.shared.models import pretrained
+
+    model: Path | str
+    if checkpoint:
+        home = model = checkpoint
+    elif base:
+        home, model = base_directory(config), pretrained.start_of(config)
+    else:
+        home = run_directory(config)
+        trained = read_json(home / SUMMARY)
+        if trained.get("identity") != budgets.identity(config):
+            raise UserError(f"{home}: trained under another configuration; train it again, or correct the command")
+        model = home / trained["checkpoint"]
+    if along:
+        found = evaluate_curve(config, home, out or home / FOLDER)
+    else:
+        found = evaluation.evaluate(config, model, out or home / "eval")
+    for name, result in found["benchmarks"].items():
+        print(f"{name}: accuracy {result['accuracy']}", file=sys.stderr)
 
 
 def splits(config: Config) -> list[str]:

@@ -14,14 +14,14 @@ from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Task
 
 
-def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> int:
-    """Grade a JSONL file with a task's verifier; return the number of lines.
+def grade_file(task: str, file: Path | str, out: TextIO | None = None) -> None:
+    """Grade a JSONL file with a task's verifier.
 
     One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}. The file is read as
     a stream, and a summary goes to stderr. Blank lines at its end are ignored. Raises UserError naming the file, the
     line and the field that is wrong. The verdicts on the lines before it have been written by then.
     """
-    task, path, out = tasks.get(task_name), Path(path), out or sys.stdout
+    verifier, path, out = tasks.get(task), Path(file), out or sys.stdout
     counts: Counter[str] = Counter()
     blank = 0
     try:
@@ -32,7 +32,7 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
                     continue
                 if blank:
                     raise UserError(f"{path}, line {blank}: blank; remove it (every line must be a JSON object)")
-                verdict = _graded(task, line, f"{path}, line {number}")
+                verdict = _graded(verifier, line, f"{path}, line {number}")
                 content = {"correct": verdict.correct, "parsed": verdict.parsed, "reason": verdict.reason}
                 counts.update(graded=1, correct=verdict.correct, unread=not verdict.parsed)
                 out.write(json.dumps(content) + "\n")
@@ -41,7 +41,6 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
     out.flush()
     said = f"{counts['graded']} graded, {counts['correct']} correct, {counts['unread']} without a readable answer"
     print(said, file=sys.stderr)
-    return counts["graded"]
 
 
 def _graded(task: Task, line: bytes, where: str) -> Verdict:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.models.images import prepare
-from bapo.engines.shared.prompts import Response, Row, answer, chat, parameters_of
+from bapo.engines.shared.prompts import Response, Row, answer, chat
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.errors import UserError
 from bapo.evaluation.prompts import Limits, draw_key
@@ -115,14 +115,8 @@ class TorchLM(TemplateLM):
                 f"{_FIXED}, as bapo-torch samples until the end token"
             )
         top_k = arguments["top_k"] or -1  # lm-eval's 0 and our -1 both mean: off
-        return parameters_of(
-            self.tokenizer,
-            arguments["temperature"],
-            arguments["top_p"],
-            top_k,
-            arguments["max_gen_toks"],
-            models.generation_of(self.model),
-        )
+        ends = models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
+        return SamplingParameters(arguments["temperature"], arguments["top_p"], top_k, arguments["max_gen_toks"], ends)
 
     # -------------------------------------------------------------------------------------------- refused
 

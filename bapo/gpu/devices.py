@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,13 +28,11 @@ FOLDER = Path("/tmp/bapo-gpus")
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as nvidia-smi lists it. memory: MiB."""
+    """A GPU as nvidia-smi lists it. memory: MiB; 0 where GPU and host share theirs."""
 
     index: str
     uuid: str
-    name: str
     memory: int
-    driver: str
 
     @property
     def gigabytes(self) -> float:
@@ -47,15 +44,14 @@ def installed() -> tuple[Gpu, ...]:
     """List the GPUs that nvidia-smi finds; none without nvidia-smi or a working driver."""
     if shutil.which("nvidia-smi") is None:
         return ()
-    command = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         print(f"warning: no GPU is used: {error} {getattr(error, 'stdout', '')}", file=sys.stderr)
         return ()
     rows = [[part.strip() for part in line.split(",")] for line in listed.splitlines() if line.strip()]
-    # memory is "[N/A]" where GPU and host share theirs
-    return tuple(Gpu(i, uuid, name, int(m) if m.isdigit() else 0, driver) for i, uuid, name, m, driver in rows)
+    return tuple(Gpu(index, uuid, int(memory) if memory.isdigit() else 0) for index, uuid, memory in rows)
 
 
 def visible() -> list[str]:
@@ -99,12 +95,13 @@ def taken(count: int) -> Iterator[list[str]]:
     """Have ``count`` of the visible GPUs for this process alone, waiting for others to finish; yields their names.
 
     CUDA_VISIBLE_DEVICES names them and no others, for this process and those that it starts, so this comes before
-    anything that starts CUDA. Raises UserError if there are fewer than ``count``.
+    anything that starts CUDA. A job that asks for none sees none: with device=auto it would start CUDA on a GPU that
+    another job has. Raises UserError if there are fewer than ``count``.
     """
     names = visible() if count else []
     require(count, len(names))
     before = {key: os.environ.get(key) for key in (VISIBLE, "CUDA_DEVICE_ORDER")}
-    locks = _lock({name: FOLDER / _lock_name(name) for name in names}, count) if count else {}
+    locks = _lock(names, count) if count else {}
     os.environ[VISIBLE] = ",".join(locks)
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # nvidia-smi's; CUDA's own begins with the fastest
     try:
@@ -116,40 +113,33 @@ def taken(count: int) -> Iterator[list[str]]:
             lock.release()
 
 
-def _lock(paths: Mapping[str, Path], count: int) -> dict[str, FileLock]:
+def _lock(names: Sequence[str], count: int) -> dict[str, FileLock]:
     """Lock ``count`` GPUs, or wait holding none, so that two waiting jobs never hold what the other one needs."""
+    FOLDER.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # another user's
+        FOLDER.chmod(0o777)
+    paths = {name: FOLDER / _lock_name(name) for name in names}
     told = False
-    try:
-        FOLDER.mkdir(exist_ok=True)
-        with contextlib.suppress(PermissionError):  # another user's
-            FOLDER.chmod(0o777)
-        while True:
-            held: dict[str, FileLock] = {}
-            for name, path in sorted(paths.items(), key=lambda entry: entry[1]):
-                lock = FileLock(path, timeout=0, mode=0o666)
-                with contextlib.suppress(Timeout):
-                    if len(held) < count:
-                        held[name] = lock.acquire().lock
-            if len(held) == count:
-                break
-            for lock in held.values():
-                lock.release()
-            if not told:
-                users = ", ".join(f"{name} ({path.read_text()})" for name, path in paths.items())
-                print(f"waiting for {count} GPUs; last used: {users}", file=sys.stderr, flush=True)
-                told = True
-            time.sleep(1.0)
-        for name in held:
-            paths[name].write_text(f"process {os.getpid()} on {platform.node()}")
-    except OSError as error:
-        raise UserError(f"{FOLDER}: no lock for a GPU can be had here ({error}); make it writable") from None
-    return held
+    while True:
+        held: dict[str, FileLock] = {}
+        for name in sorted(paths, key=paths.__getitem__):
+            lock = FileLock(paths[name], timeout=0, mode=0o666)
+            with contextlib.suppress(Timeout):
+                if len(held) < count:
+                    held[name] = lock.acquire().lock
+        if len(held) == count:
+            return held
+        for lock in held.values():
+            lock.release()
+        if not told:
+            print(f"waiting for {count} of the GPUs {', '.join(names)}", file=sys.stderr, flush=True)
+            told = True
+        time.sleep(1.0)
 
 
 def _lock_name(name: str) -> str:
     """Name a GPU whatever number a job knows it by: under cgroups every Slurm job counts its own from 0."""
     gpu = known().get(name)
-    uuid = gpu.uuid if gpu else name
-    if uuid.isdigit():  # nvidia-smi does not know it; Slurm gives it to one job at a time
-        return f"gpu-{uuid}-{os.environ.get('SLURM_JOB_ID', '')}"
-    return uuid.replace("/", "-")
+    if gpu is None and name.isdigit():  # nvidia-smi does not know it; Slurm gives it to one job at a time
+        return f"gpu-{name}-{os.environ.get('SLURM_JOB_ID', '')}"
+    return (gpu.uuid if gpu else name).replace("/", "-")

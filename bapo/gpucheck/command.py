@@ -11,19 +11,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bapo import methods
-from bapo.engines.shared import vllm
 from bapo.experiments import budgets
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import allocation, devices, environment
-from bapo.gpucheck import rows, world
-from bapo.gpucheck.rows import FINE, WRONG, Row, judged
+from bapo.gpucheck import world
+from bapo.gpucheck.world import FINE, WRONG, Row, judged
 from bapo.store.files import STEPS, SUMMARY, read_json, read_table
+
+CURE = (
+    "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all), and make the "
+    "environment of GPU nodes (docs/provenance.md, Containers)"
+)
+#: what torch says of the first GPU
+CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
+#: how a job is started
+BAPO = (sys.executable, "-m", "bapo")
+ENGINE = (sys.executable, "-m", "bapo.gpucheck.engine")
 
 
 @dataclass(frozen=True)
@@ -46,55 +55,48 @@ class Failed(Exception):
     """A job of the check failed; the argument is its row."""
 
 
-def main(device: str, keep: Path | None = None, limit: float | None = None) -> int:
+def main(device: str, keep: Path | None = None) -> int:
     """Run every check on ``device``, print the table, return the exit status.
 
-    keep: the folder of logs and results; what a check there has finished is not done again. limit: seconds of a job.
+    keep: the folder of logs and results; what a check there has finished is not done again.
     """
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    folder = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="bapo-gpu-check-"))
+    folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    found = checked(device, folder.absolute(), say, limit or world.LIMIT)
-    print(rows.table(found), end="")
-    failed = rows.status(found)
+    found = checked(Place(folder, device))
+    print(world.table(found), end="")
+    failed = bool(world.wrong(found))
     if keep or failed:
-        say(f"logs and results: {folder}")
+        print(f"logs and results: {folder}", file=sys.stderr)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return failed
+    return int(failed)
 
 
-def checked(device: str, folder: Path, say: Callable[[str], None], limit: float = world.LIMIT) -> list[Row]:
+def checked(place: Place) -> list[Row]:
     """Return the rows; a job that fails ends the check, as the later ones build on it."""
-    found = machine(device)
-    if rows.status(found):
-        return found
-    steps = (made, engines, trained, exported, evaluated)
+    found = machine(place.device)
+    steps = () if world.wrong(found) else (made, engines, trained, exported, evaluated)
     try:
         for number, step in enumerate(steps, start=1):
-            say(f"gpu-check {number}/{len(steps)}: {str(step.__doc__).splitlines()[0]}")
-            found += step(Place(folder, device, limit))
+            print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
+            found += step(place)
     except Failed as error:
         found.append(error.args[0])
     return found
 
 
 def machine(device: str) -> list[Row]:
-    """Look at driver, CUDA, packages, memory and processors."""
-    modules = ("vllm", "verl", *(("flash_attn",) if device == "cuda" else ()))
-    seen = environment.checks(int(device == "cuda"), modules)
-    found = [
-        judged(c.name, c.ok, c.found, c.cure if device == "cuda" else vllm.ENVIRONMENT)
-        for c in seen
-        if device == "cuda" or c.name in modules
-    ]
-    if not vllm.version() and all(row.state == FINE for row in found if row.name == "vllm"):
-        found.append(judged("vllm's name", False, "no distribution is called vllm", vllm.RENAMING))
+    """Look at CUDA, packages, memory and processors; a package in another process, which broken libraries may end."""
+    looks = {name: f"import {name}; print('can be imported')" for name in ("vllm", "verl")}
     if device == "cuda":
-        sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]  # GPU and host may share theirs
+        looks = {"CUDA": CUDA, **looks, "flash_attn": "import flash_attn; print('can be imported')"}
+    found = []
+    for name, code in looks.items():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
+        said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
+        found.append(judged(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
+    if device == "cuda":
+        sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]
         text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"
         if any(size < 0.95 * world.SMALLEST for size in sizes):  # enough for the check itself
             text += f"; under {world.SMALLEST} GB no model of the paper can be trained (docs/single_gpu.md has smaller)"
@@ -123,24 +125,22 @@ def engines(place: Place) -> list[Row]:
 def trained(place: Place) -> list[Row]:
     """BAPO with v = 2 in verl, killed after two steps and resumed"""
     command, config = place.command("train"), place.config
-    shutil.rmtree(run_directory(config), ignore_errors=True)  # of an earlier check
-    killed = _job(place, "train", command, "training", until=f"step {world.KILLED_AFTER}/")
-    name = "killed and resumed"
-    if not killed:
+    home, name = run_directory(config), "killed and resumed"
+    shutil.rmtree(home, ignore_errors=True)  # of an earlier check
+    if not _job(place, "train", command, "training", until=f"step {world.KILLED_AFTER}/"):
         raise Failed(Row(name, WRONG, "the run was over before it could be killed", "give the command again"))
     _job(place, "resume", command, "resumed training")
-    home = run_directory(config)
     steps = read_table(home / STEPS)
     gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
-    clipped = float(steps["clip_fraction"].mean())
-    went_on = re.search(r"going on after step (\d+)", (place.folder / "resume.log").read_text(encoding="utf-8"))
-    ages = steps["staleness"].astype(int).tolist()
-    right = expected_ages(config)
+    clipped, updates = float(steps["clip_fraction"].mean()), int(steps["updates"].sum())
+    ages, right = steps["staleness"].astype(int).tolist(), expected_ages(config)
+    log = place.folder / "resume.log"
+    went_on = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
     return [
         judged(
             "BAPO steps",
-            ages == right and int(steps["updates"].sum()) > 0,
-            f"{len(steps)} of {world.STEPS}, {int(steps['updates'].sum())} updates, rollout policy {ages} steps old",
+            ages == right and updates > 0,
+            f"{len(steps)} of {world.STEPS}, {updates} updates, rollout policy {ages} steps old",
             f"there should be updates, and a rollout policy {right} steps old; report this with {home / 'verl.log'}",
         ),
         judged(
@@ -150,12 +150,7 @@ def trained(place: Place) -> list[Row]:
             f"{clipped:.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         ),
-        judged(
-            name,
-            went_on is not None,
-            f"went on after step {went_on[1]}" if went_on else "the second run began anew",
-            f"no checkpoint was found again; see {place.folder / 'resume.log'}",
-        ),
+        judged(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
     ]
 
 
@@ -186,8 +181,7 @@ def exported(place: Place) -> list[Row]:
 def evaluated(place: Place) -> list[Row]:
     """ten prompts evaluated with vLLM"""
     _job(place, "evaluate", place.command("evaluate"), "evaluation")
-    home = run_directory(place.config)
-    result = read_json(home / "eval" / SUMMARY)["benchmarks"][world.BENCHMARK]
+    result = read_json(run_directory(place.config) / "eval" / SUMMARY)["benchmarks"][world.BENCHMARK]
     found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
     return [judged("evaluation", result["problems"] == world.PROMPTS, found, "report this")]
 
@@ -197,11 +191,6 @@ def last_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(\w*Error|\w*Exception|error)\b.*: |^error:", line)]
     return (errors or lines or ["no output"])[-1]
-
-
-#: how a job is started
-BAPO = (sys.executable, "-m", "bapo")
-ENGINE = (sys.executable, "-m", "bapo.gpucheck.engine")
 
 
 def _job(place: Place, name: str, command: Sequence[str], title: str, until: str | None = None) -> bool:

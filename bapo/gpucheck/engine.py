@@ -10,9 +10,8 @@ import contextlib
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ from bapo.experiments.places import base_directory, data_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import devices
 from bapo.gpucheck import world
-from bapo.gpucheck.rows import FINE, SKIPPED, Row, judged
+from bapo.gpucheck.world import SKIPPED, Row, judged
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -38,25 +37,14 @@ CLIP = 0.2
 PROMPTS, SAMPLES = 8, 8
 
 
-@dataclass(frozen=True)
-class Difference:
-    """|log-probability - log-probability| over tokens, and the share of ratios that PPO's clip would touch."""
+def difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[float, str]:
+    """Compare log-probabilities of the same tokens: their mean difference, and a text that also has the largest one.
 
-    mean: float
-    maximum: float
-    clipped: float
-    tokens: int
-
-    def __str__(self) -> str:
-        return f"mean {self.mean:.1e}, maximum {self.maximum:.1e}, {self.clipped:.2%} of {self.tokens} ratios clipped"
-
-
-def difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
-    """Compare log-probabilities of the same tokens."""
+    And the share of ratios that PPO's clip would touch.
+    """
     gaps = np.concatenate(one).astype(np.float64) - np.concatenate(other)
-    return Difference(
-        float(np.abs(gaps).mean()), float(np.abs(gaps).max()), float((np.abs(np.expm1(gaps)) > CLIP).mean()), len(gaps)
-    )
+    mean, clipped = float(np.abs(gaps).mean()), float((np.abs(np.expm1(gaps)) > CLIP).mean())
+    return mean, f"mean {mean:.1e}, maximum {np.abs(gaps).max():.1e}, {clipped:.2%} of {len(gaps)} ratios clipped"
 
 
 def give(worker: WorkerBase, weights: dict[str, torch.Tensor]) -> None:
@@ -72,9 +60,7 @@ class Sampled:
 
         asked = [{"prompt_token_ids": p} for p in prompts]
         parameters = SamplingParams(n=SAMPLES, temperature=1.0, max_tokens=tokens, logprobs=0, ignore_eos=False)
-        begun = time.monotonic()
         answers = engine.generate(asked, parameters, use_tqdm=False)
-        self.seconds = time.monotonic() - begun
         pairs = [(p, o) for p, a in zip(prompts, answers, strict=True) for o in a.outputs if o.token_ids]
         self.prompts = [p for p, _ in pairs]
         self.responses = [list(o.token_ids) for _, o in pairs]
@@ -99,11 +85,6 @@ class Sampled:
 
 def main(folder: Path, device: str) -> None:
     """Write the rows."""
-    with devices.taken(1) if device == "cuda" else contextlib.nullcontext():  # before anything starts CUDA
-        _main(folder, device)
-
-
-def _main(folder: Path, device: str) -> None:
     config = world.config_of(folder, device)
     checkpoint = base_directory(config) / "checkpoint"
     model, tokenizer = models.load(checkpoint, config, torch.device(device))
@@ -116,8 +97,8 @@ def _main(folder: Path, device: str) -> None:
 
     def compare(name: str, found: str, cure: str) -> None:
         sampled = Sampled(engine, prompts, tokens)
-        gap = difference(sampled.logprobs, sampled.under(model, device))
-        rows.append(judged(name, gap.mean <= limit, f"{gap}{found}", cure))
+        mean, text = difference(sampled.logprobs, sampled.under(model, device))
+        rows.append(judged(name, mean <= limit, f"{text}{found}", cure))
 
     old_cure = "vLLM and transformers disagree on one model: compare their versions with containers/lock-gpu.txt"
     compare("vLLM's log-probabilities", "", old_cure)
@@ -126,14 +107,16 @@ def _main(folder: Path, device: str) -> None:
         torch.manual_seed(0)
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3 * parameter.abs().mean())
-    moved = difference(before.logprobs, before.under(model, device)).mean
+    moved, _ = difference(before.logprobs, before.under(model, device))
     weights = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
     push(engine, weights)
     cure = "vLLM does not take other weights: what it samples would never change; take the versions of the lock"
     compare("altered weights", f" (they move it by {moved:.1e})", cure)
-    rows.append(asleep(engine, weights, device) or Row("vLLM asleep", SKIPPED, "vLLM cannot sleep on CPU cores"))
-    if rows[-1].state == FINE:
+    if device == "cuda":
+        rows.append(asleep(engine, weights))
         compare("awake again", "", "vLLM's weights after its sleep are not those that it was given; see vLLM's version")
+    else:
+        rows.append(Row("vLLM asleep", SKIPPED, "vLLM cannot sleep on CPU cores"))
     (folder / FILE).write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
 
 
@@ -164,10 +147,8 @@ def push(engine: LLM, weights: dict[str, torch.Tensor]) -> None:
     engine.reset_prefix_cache()
 
 
-def asleep(engine: LLM, weights: dict[str, torch.Tensor], device: str) -> Row | None:
+def asleep(engine: LLM, weights: dict[str, torch.Tensor]) -> Row:
     """Have vLLM sleep as deeply as verl does, wake it, and give it the weights again."""
-    if device == "cpu":
-        return None
     before = torch.cuda.mem_get_info()[0]
     engine.sleep(level=2)
     freed = torch.cuda.mem_get_info()[0] - before
@@ -180,4 +161,5 @@ def asleep(engine: LLM, weights: dict[str, torch.Tensor], device: str) -> Row | 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    with devices.taken(int(sys.argv[2] == "cuda")):  # before anything starts CUDA
+        main(Path(sys.argv[1]), sys.argv[2])

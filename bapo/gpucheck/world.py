@@ -1,7 +1,13 @@
-"""The tiny world of ``gpu-check``: Countdown at smoke scale, a model that every attention kernel takes, real vLLM."""
+"""The tiny world of ``gpu-check``: Countdown at smoke scale, a model that every attention kernel takes, real vLLM.
+
+And the table of what is found in it.
+"""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bapo.experiments.compose import compose_config
@@ -70,3 +76,35 @@ def dtype(device: str) -> str:
 
 def config_of(folder: Path, device: str) -> Config:
     return compose_config(overrides(folder, device))
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+FINE, WRONG, SKIPPED = "fine", "NOT", "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was looked at, FINE, WRONG or SKIPPED, what was found, and the cure where it is wrong."""
+
+    name: str
+    state: str
+    found: str
+    cure: str = ""
+
+
+def judged(name: str, ok: bool, found: str, cure: str) -> Row:
+    return Row(name, FINE if ok else WRONG, found, "" if ok else cure)
+
+
+def wrong(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.state == WRONG]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Write the rows for people, the cures behind them."""
+    width = max(len(row.name) for row in rows)
+    lines = [f"{row.state:<5}{row.name:<{width}}  {row.found}" for row in rows]
+    for row in wrong(rows):
+        lines += ["", *textwrap.wrap(f"{row.name}: {row.cure}", 110)]
+    return "\n".join([*lines, "", f"gpu-check: {len(wrong(rows))} of {len(rows)} are not fine"]) + "\n"

@@ -57,6 +57,12 @@ def table() -> dict[str, type[Method]]:
     return classes
 
 
+def show() -> None:
+    """Print the methods: ``bapo methods``."""
+    for name, cls in table().items():
+        print(f"{name:<18}  {cls.Config().kind:<3}  {cls.summary}  ({cls.cost})  [{cls.source}]")
+
+
 def _load(target: str) -> type[Method]:
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)

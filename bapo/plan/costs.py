@@ -1,56 +1,51 @@
-"""What one job costs: measured seconds at laptop scale, the paper's Table 2 or a model of its time on GPUs.
+"""``python -m bapo plan TARGET``: the jobs of a target, their hours and disk, before anything runs.
 
-The model: 2 P operations a generated token at ``GENERATING`` of a card's peak (decoding is bound by memory), and 8 P a
-trained token (forward, backward, and the forward that gradient checkpointing repeats) at ``TRAINING``. Other policies'
-log-probabilities cost 2 P more each, a critic 8 P for its update and 2 P for its values. DAPO is charged for all the
-generation batches that it may draw, BAPO for as many re-evaluations as it may make, RePO for all its replays, and every
-method for a full training batch: upper bounds. Probe, validation, checkpoints, and a processor's updates of a policy in
-host memory are not counted.
+Snakemake's own summary says which jobs there are and which of them are done. A job's cost is measured seconds at laptop
+scale, the paper's Table 2 or a model of its time on GPUs: 2 P operations a generated token at ``GENERATING`` of a
+card's peak (decoding is bound by memory), and 8 P a trained token (forward, backward, and the forward that gradient
+checkpointing repeats) at ``TRAINING``. Other policies' log-probabilities cost 2 P more each, a critic 8 P for its
+update and 2 P for its values. DAPO is charged for all the generation batches that it may draw, BAPO for as many
+re-evaluations as it may make, RePO for all its replays, and every method for a full training batch: upper bounds.
+Probe, validation, checkpoints, and a processor's updates of a policy in host memory are not counted.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
-from bapo import methods
+from bapo import methods, project
+from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.identity import shipped_base
 from bapo.experiments.order import Cell
+from bapo.experiments.places import suite_folder
 from bapo.experiments.schema import Config, on_gpus
-from bapo.experiments.settings import Settings
+from bapo.experiments.settings import Settings, read_settings
 from bapo.store.files import Json
+from bapo.sweeps import files as sweep_files
 
 PAPER, MODEL = "the paper's Table 2", "the model of docs/paper_scale.md"
 MEASURED, UNKNOWN = "measured times (bapo/plan/measured.yaml)", "nobody has measured it"
 TABLES_BYTES = 1_000_000  # steps, groups, probe and evaluation of a laptop-scale run; more with more problems
 #: bfloat16 operations a second of an A100, and the shares of them that generation and training reach
 PEAK, GENERATING, TRAINING = 312e12, 0.05, 0.35
-#: hours on 8 A100, Table 2 of the paper, which names no model: the small one of each task
-PAPER_HOURS = {
-    "deepseek-r1-distill-qwen-1.5b": {"grpo": 40 + 58 / 60, "dapo": 63.5, "bapo": 46 + 37 / 60},
-    "qwen2.5-math-1.5b": {
-        "grpo": 3 + 47 / 60,
-        "dapo": 6 + 35 / 60,
-        "bapo": 3 + 23 / 60,
-        "bapo_without_x2": 2 + 38 / 60,
-        "bapo_without_x3": 3 + 4 / 60,
-        "bapo+fixed_0_2": 3.9,
-        "bapo+fixed_3_4": 3 + 4 / 60,
-    },
-    "qwen2.5-vl-3b": {
-        "grpo": 7 + 55 / 60,
-        "dapo": 12 + 19 / 60,
-        "bapo": 5 + 50 / 60,
-        "bapo_without_x2": 3.7,
-        "bapo_without_x3": 4 + 31 / 60,
-    },
-}
+#: rule -> kind of its jobs, in the order of the table; every other rule makes tables, figures and pages
+KINDS = {"data": "data", "base": "base", "train": "train", "evaluate": "evaluate", "evaluate_base": "evaluate"}
+KINDS |= {"curve": "curve", "sweep_slot": "sweep"}
+NOTE = """\
+GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
+responses half as long as they may be, full batches and DAPO's every generation batch: 0.8 to 1.5 times the paper's
+hours for mathematics and planning, four to eight times too many for geometry (docs/paper_scale.md). A sweep's hours are
+an upper bound: trials that are pruned or are runs that exist take less."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +61,19 @@ class Cost:
         return Cost(jobs * self.gpu_hours, jobs * self.cpu_hours, jobs * self.disk, self.source)
 
 
+@dataclass(frozen=True)
+class Job:
+    """One job of the workflow. output: its files without their suffixes, in the scale's folder."""
+
+    kind: str
+    output: Path
+    cost: Cost
+    done: bool
+
+
 @lru_cache(maxsize=1)
 def measured() -> Json:
     return yaml.safe_load(Path(__file__).with_name("measured.yaml").read_text(encoding="utf-8"))
-
-
-@lru_cache(maxsize=64)
-def of_model(settings: Settings, task: str, model: str) -> Config:
-    """Compose the configuration of a task and a model, without a method's settings."""
-    return configuration.run_config(settings.scale, task, model, "", 0, settings.overrides_of(""))
-
-
-@lru_cache(maxsize=512)
-def of_run(settings: Settings, task: str, model: str, method: str) -> Config:
-    """Compose the configuration of the runs of a method, whatever the seed."""
-    return settings.run(Cell(task, model, method, 0))
 
 
 # ------------------------------------------------------------------------------------------------ the model
@@ -111,25 +104,20 @@ def generation_batches(config: Config) -> float:
     return 1.0 + (getattr(m, "max_reevaluated", None) or half) / config.train.batch_size / m.m
 
 
-def step_seconds(
-    config: Config, gpus: int = 8, mean_response: float | None = None, peak: float = PEAK
-) -> tuple[float, float]:
-    """Estimate the seconds of generation and of training in one step with a full batch.
-
-    mean_response: tokens, by default half the longest response. peak: operations a second of one GPU.
-    """
+def step_seconds(config: Config, gpus: int = 8) -> tuple[float, float]:
+    """Estimate the seconds of generation and of training in one step with a full batch."""
     s, t, method = config.sampling, config.train, methods.of_run(config)
-    response = mean_response or s.max_response_tokens / 2
+    response = s.max_response_tokens / 2
     rows = t.batch_size * t.group_size
     generated = rows * generation_batches(config) * response
     replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's share of a batch, on top of it
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
     forwards = 8 + 2 * (method.needs_reference + method.needs_step_policy) + 10 * method.uses_critic
-    seconds = parameters(config) / (gpus * peak)  # of one operation a parameter
+    seconds = parameters(config) / (gpus * PEAK)  # of one operation a parameter
     return 2 * seconds * generated / GENERATING, forwards * seconds * tokens / TRAINING
 
 
-# ------------------------------------------------------------------------------------------------ jobs
+# ------------------------------------------------------------------------------------------------ one job
 
 
 def data(config: Config) -> Cost:
@@ -149,16 +137,10 @@ def base(config: Config) -> Cost:
     return Cost(cpu_hours=(measured()["start"] + seconds) * config.base.threads / 3600, disk=disk)
 
 
-@lru_cache(maxsize=512)
-def train_of(settings: Settings, task: str, model: str, method: str) -> Cost:
-    """Estimate one run of the method: every seed costs the same."""
-    return train(of_run(settings, task, model, method))
-
-
 def train(config: Config) -> Cost:
     disk, name = checkpoints(config), config.method.name
     if config.model.kind == "pretrained" and config.model.parameters and config.engine == "verl" and on_gpus(config):
-        hours = PAPER_HOURS.get(config.model.name, {}).get(name) if config.scale.name == "paper" else None
+        hours = papers_hours(config.model.name, name) if config.scale.name == "paper" else None
         if hours is not None:
             return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
         gpus = config.verl.gpus_per_node or 8
@@ -172,6 +154,12 @@ def train(config: Config) -> Cost:
     share = config.train.batch_size * config.train.group_size / measured()["responses"]
     seconds = measured()["start"] + step * share * expected_steps(config)
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk)
+
+
+def papers_hours(model: str, method: str) -> float | None:
+    """Return the hours of Table 2 on 8 A100; None for a run that it does not list."""
+    minutes = measured()["paper"].get(model, {}).get(method)
+    return minutes and minutes / 60
 
 
 def checkpoints(config: Config) -> float:
@@ -205,3 +193,81 @@ def evaluate(config: Config, curve: bool = False) -> Cost:
         return Cost(source=UNKNOWN)
     seconds = measured()["start"] + samples / times
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)
+
+
+# ------------------------------------------------------------------------------------------------ the plan
+
+
+def jobs(target: str, settings: Settings, words: Sequence[str] = ()) -> list[Job]:
+    """Return every job of ``target``, done or not. words: of ``--config``. Raises UserError with Snakemake's reason."""
+    listed: dict[tuple[str, Path], bool] = {}
+    for file, rule, plan in summary(target, words):
+        place = Path(file).relative_to(settings.home).with_suffix("")  # files of one job differ in their suffixes
+        kind = KINDS.get(rule, "analysis")
+        listed[kind, place] = listed.get((kind, place), True) and plan == "no update"
+    return [Job(kind, place, _cost(kind, place.parts, settings), done) for (kind, place), done in listed.items()]
+
+
+def summary(target: str, words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return (file, rule, plan) of every file that ``target`` takes."""
+    suite = suite_folder()
+    command = [sys.executable, "-m", "snakemake", target, "--summary", "--cores", "1"]
+    if project.folder() is None:
+        profile = suite / "workflows" / "profiles" / "default"
+        command += ["--snakefile", str(suite / "Snakefile"), "--workflow-profile", str(profile)]
+    done = subprocess.run([*command, *(["--config", *words] if words else [])], capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        said = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no reason given")
+        raise UserError(f"plan {target}: {said.removeprefix('error: ')}")
+    rows = (line.split("\t") for line in done.stdout.splitlines()[1:])
+    return [(row[0], row[2], row[-1]) for row in rows]
+
+
+def _cost(kind: str, parts: Sequence[str], settings: Settings) -> Cost:
+    """Estimate a job by the folders of its output: every seed of a method costs the same."""
+    if kind == "analysis":
+        return Cost(cpu_hours=measured()["analysis"] / 3600)
+    if kind == "sweep":  # at most every seed of a trial is trained
+        sweep = sweep_files.load(parts[1], settings)
+        return cost_of("train", settings, sweep.task, sweep.model, sweep.file.method).times(len(sweep.seeds))
+    return cost_of(kind, settings, *(*parts[:3], "", "")[:3])
+
+
+@lru_cache(maxsize=512)
+def cost_of(kind: str, settings: Settings, task: str, model: str, method: str) -> Cost:
+    """Estimate a job of data, base, train, evaluate or curve; method ``base`` stands for the model before training."""
+    if kind == "data":
+        return data(configuration.run_config(settings.scale, task, "", "", 0, settings.overrides_of("")))
+    if method == "base":
+        config = configuration.run_config(settings.scale, task, model, "", 0, settings.overrides_of(""))
+        return base(config) if kind == "base" else evaluate(config)
+    config = settings.run(Cell(task, model, method, 0))
+    return train(config) if kind == "train" else evaluate(config, curve=kind == "curve")
+
+
+def as_text(target: str, settings: Settings, listed: Sequence[Job]) -> str:
+    """Write the plan for people: of each kind all jobs, and those that are missing."""
+    lines = [f"Plan of {target} at scale {settings.scale}, in {settings.home}: all, and what is missing", ""]
+    lines.append(f"{'':<10}{'jobs':>12}{'GPU-hours':>16}{'CPU-hours':>16}{'GB of disk':>16}  hours from")
+    parts: dict[tuple[str, str], list[Job]] = {}
+    for kind in (*dict.fromkeys(KINDS.values()), "analysis"):
+        for job in (job for job in listed if job.kind == kind):
+            parts.setdefault((kind, job.cost.source), []).append(job)
+    for (kind, source), part in {**parts, ("all", ""): [*listed]}.items():
+        both = (part, [job for job in part if not job.done])
+        lines.append(f"{kind:<10}{len(part):>6}{len(both[1]):>6}")
+        for unit in ("gpu_hours", "cpu_hours", "disk"):
+            sums = [sum(getattr(job.cost, unit) for job in jobs) / (1e9 if unit == "disk" else 1) for jobs in both]
+            lines[-1] += "".join(f"{value:>8,.2f}" if value < 10 else f"{value:>8,.0f}" for value in sums)
+        lines[-1] += f"  {source}".rstrip()
+    return "\n".join([*lines, "", NOTE]) + "\n"
+
+
+def main(target: str, config: Sequence[str]) -> None:
+    """Print the plan. config: words of ``--config``. Raises UserError."""
+    for word in config:
+        if not re.match(r"\w+=", word):
+            raise UserError(f"--config {word}: must be KEY=VALUE, for example scale=paper")
+    settings = read_settings({word.partition("=")[0]: yaml.safe_load(word.partition("=")[2]) for word in config})
+    print(as_text(target, settings, jobs(target, settings, config)), end="")

@@ -62,7 +62,7 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = re.search(r"os error (\d+)", str(error)) if type(error).__name__ == "SafetensorError" else None
+        told = re.search(r"os error (\d+)", str(error))
         number = int(told[1]) if told else getattr(error, "errno", None)
         if number in (errno.ENOSPC, errno.EDQUOT):
             cure = "no space left on the device; free some, then run the same command again to resume"
@@ -119,8 +119,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; {AGAIN}") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path} is damaged ({reason}); {AGAIN}") from None
+        raise UserError(f"{path} is damaged ({str(error).partition(chr(10))[0]}); {AGAIN}") from None
 
 
 def sha256(path: Path) -> str:
@@ -135,24 +134,20 @@ def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, Json]:
 
 def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
     """Compare files with their fingerprints; return a sentence for each that is missing, truncated or different."""
-    problems = []
-    for name, expected in files.items():
-        path = folder / name
-        if not path.is_file():
-            problems.append(f"{path} is missing")
-        elif path.stat().st_size != expected["bytes"]:
-            problems.append(f"{path} has {path.stat().st_size} bytes instead of {expected['bytes']}")
-        elif sha256(path) != expected["sha256"]:
-            problems.append(f"{path} does not have the contents that were written")
-    return problems
+    return [
+        f"{folder / name} is missing or damaged" for name, known in files.items() if not _intact(folder / name, known)
+    ]
+
+
+def _intact(path: Path, known: Json) -> bool:
+    return path.is_file() and path.stat().st_size == known["bytes"] and sha256(path) == known["sha256"]
 
 
 def verify_files(folder: Path, summary: str = SUMMARY) -> Json:
     """Return a finished folder's summary after checking its files. Raises UserError naming the first broken one."""
     content = read_json(folder / summary)
-    problems = damaged_files(folder, content.get("files", {}))
-    if problems:
-        raise UserError(f"{problems[0]}; {AGAIN}")
+    for problem in damaged_files(folder, content.get("files", {})):
+        raise UserError(f"{problem}; {AGAIN}")
     return content
 
 

@@ -1,10 +1,18 @@
-"""The progress of a job: tqdm's bar in a terminal, plain lines in a log file."""
+"""What a job tells while it works: its progress on stderr, and its metrics to wandb. The run directory has both."""
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
+
+from bapo.validate import plain
+
+if TYPE_CHECKING:
+    from bapo.experiments.schema import Config
 
 
 class Progress(tqdm):
@@ -50,3 +58,42 @@ class Progress(tqdm):
         if self.fp.isatty():
             super().close()
         self.disable = True
+
+
+class Tracking:
+    """A wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing."""
+
+    def __init__(self, config: Config, folder: Path, identity: str) -> None:
+        self.run, self.last = None, dict[str, float]()
+        if config.tracking.kind != "wandb":
+            return
+        # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
+        os.environ.setdefault("WANDB_MODE", config.tracking.mode)
+        os.environ.setdefault("WANDB_SILENT", "true")
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # the packages are in the manifest; listing all takes 0.25 s
+        quiet = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False)
+        self.run = wandb.init(
+            dir=str(folder),
+            mode=config.tracking.mode,
+            project=config.tracking.project,
+            group=f"{config.scale.name}/{config.task.name}/{config.model.name}",
+            name=f"{config.method.name}-seed{config.seed}",
+            config={**plain(config), "identity": identity},
+            settings=quiet,
+        )
+        # wandb would write the summary of all metrics at every step, half of its file: finish() writes the last one
+        self.run.define_metric("*", summary="none")
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        if self.run:
+            known = {k: v for k, v in metrics.items() if v == v}
+            self.run.log(known, step=step)
+            self.last |= known
+
+    def finish(self) -> None:
+        if self.run:
+            self.run.summary.update(self.last)
+            self.run.finish()

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import resource
 import shlex
 import subprocess
@@ -26,7 +27,6 @@ from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, sha256, write_j
 
 FOLDER = ".provenance"
 PACKAGES = ("torch", "transformers", "lm-eval", "numpy", "pandas", "pyarrow", "safetensors", "verl", "vllm", "ray")
-DEPTH = 6  # folders from a file of a checkpoint up to its run
 
 
 # ------------------------------------------------------------------------------------------------ this machine
@@ -56,10 +56,9 @@ def package_versions() -> dict[str, str]:
 
 def hardware() -> Json:
     """Return the processor, cores, memory and system, without importing torch."""
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    known = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*: (.*)", known.read_text(), re.MULTILINE) if known.exists() else None
+    model = named[1] if named else platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"processor": model, "cores": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
 
@@ -111,13 +110,11 @@ def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]
     """Write a record beside ``files``, one for all that differ only by suffix, and return the records.
 
     command: the words after ``python -m``. inputs: those that exist are recorded, a summary.json with its identity.
-    Paths are relative to the folder of the files, so a results folder may be moved. Raises UserError if a record
-    cannot be written.
+    Paths are relative to the folder of the files, so a results folder may be moved.
     """
     groups: dict[Path, list[Path]] = {}
-    for file in map(Path, files):
-        if file.is_file():
-            groups.setdefault(_record_of(file), []).append(file)
+    for file in filter(Path.is_file, map(Path, files)):
+        groups.setdefault(_record_of(file), []).append(file)
     read = {path: _input(path) for path in inputs if path.is_file()} if groups else {}
     made_by = {"command": shlex.join(["python", "-m", *command]), **_made_by(), "written": timestamp()}
     for path, outputs in groups.items():
@@ -140,13 +137,10 @@ def _input(path: Path) -> Json:
 
 
 def main(file: str) -> None:
-    """Print the record beside ``file``, or the manifest of the folder that it lies in.
-
-    Raises UserError if there is neither.
-    """
+    """Print the record beside ``file``, or the manifest of the folder around it. Raises UserError without either."""
     path = Path(file).absolute()
-    sources = [_record_of(path), *(folder / MANIFEST for folder in (path, *path.parents[:DEPTH]))]
-    source = next((p for p in sources if path.exists() and p.is_file()), None)
+    sources = [_record_of(path), *(folder / MANIFEST for folder in (path, *path.parents))]
+    source = next((p for p in sources if p.is_file() and path.exists()), None)
     if source is None:
         raise UserError(f"{file}: no record beside it and no {MANIFEST} around it; name a file of a results folder")
     print(json.dumps({"record": str(source), **read_json(source)}, indent=2))

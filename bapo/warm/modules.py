@@ -28,7 +28,7 @@ _IMAGES = (
 _MODELS = (
     *_CONFIGURATION,
     *(place.partition(":")[0] for place in tasks.table().values()),
-    "bapo.gpu.environment",
+    "bapo.gpu.devices",
     "bapo.engines.shared.prompts",
     "bapo.engines.fast.sampler",
     "bapo.engines.fast.scoring",

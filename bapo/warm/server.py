@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import runpy
 import selectors
@@ -64,7 +65,7 @@ class Server:
         self.listener, self.events = listener, selectors.DefaultSelector()
         self.folder, self.environment = os.getcwd(), dict(os.environb)
         self.loaded: set[tuple[str, ...]] = set()
-        self.seen: dict[str, tuple[int, int]] = {}
+        self.seen: dict[str, tuple[int, int] | None] = {}
         self.clients: dict[int, tuple[socket.socket, int]] = {}  # by process descriptor: client, process
 
     def serve(self) -> Request | None:
@@ -223,6 +224,7 @@ def run(request: Request, parent: int, handlers: dict[signal.Signals, Any]) -> N
     for wanted, descriptor in enumerate(request.streams):
         os.dup2(descriptor, wanted)
         os.close(descriptor)
+    assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
     for number, handler in handlers.items():
         signal.signal(number, handler)

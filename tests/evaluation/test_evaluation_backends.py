@@ -183,20 +183,6 @@ def test_vllm_that_cannot_be_imported_is_named(world: World, engine: Any, tmp_pa
         evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
 
 
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [(None, r"under another name .*containers/vllm_cpu/name"), ("0.27.1+cpu", r"have 16 entries, .* may have 32, 64")],
-)
-def test_what_vllm_cannot_do_is_told_before_it_starts(
-    world: World, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
-) -> None:
-    """verl and lm-eval ask for a distribution called vllm; on CPU cores some sizes of heads are missing."""
-    monkeypatch.setattr(backends.vllm, "version", lambda: version)
-    with pytest.raises(UserError, match=message):
-        evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
-    assert not engine.engines
-
-
 # ------------------------------------------------------------------------------------------------ images
 
 

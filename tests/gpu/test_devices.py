@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -50,12 +49,10 @@ def test_what_is_visible(machine, monkeypatch: pytest.MonkeyPatch, variable: str
     assert devices.visible() == wanted
 
 
-def test_a_slurm_job_sees_what_slurm_gave_it(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slurm_job_that_asked_for_none_sees_none(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(4)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert devices.visible() == []  # it asked for none, although nvidia-smi shows all
-    monkeypatch.setenv(devices.VISIBLE, "0,1")
-    assert devices.visible() == ["0", "1"]
+    assert devices.visible() == []  # although nvidia-smi shows all
 
 
 def test_without_a_driver_there_are_none(machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,11 +64,8 @@ def test_without_a_driver_there_are_none(machine, capsys: pytest.CaptureFixture[
 def test_a_job_sees_its_own_gpus_alone(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(4)
     with devices.taken(2) as first:
-        assert (first, os.environ[devices.VISIBLE], os.environ["CUDA_DEVICE_ORDER"]) == (
-            ["0", "1"],
-            "0,1",
-            "PCI_BUS_ID",
-        )
+        assert first == ["0", "1"] and os.environ[devices.VISIBLE] == "0,1"
+        assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert devices.VISIBLE not in os.environ and "CUDA_DEVICE_ORDER" not in os.environ
     monkeypatch.setenv(devices.VISIBLE, "3,2")
     with devices.taken(1) as names:
@@ -91,8 +85,7 @@ def test_jobs_have_different_gpus_and_a_kill_frees_them(machine) -> None:
     seen.append(second.stdout.readline().strip())
     assert seen == ["0,1", "2,3"]
     third = holder(2)
-    waiting = third.stderr.readline()
-    assert f"0 (process {first.pid}" in waiting and f"2 (process {second.pid}" in waiting
+    assert "waiting for 2 of the GPUs 0, 1, 2, 3" in third.stderr.readline()
     first.kill()
     assert third.stdout.readline().strip() == seen[0]
     for process in (first, second, third):
@@ -118,16 +111,9 @@ def test_the_lock_is_the_gpus_whatever_its_number(machine, monkeypatch: pytest.M
         other.communicate()
 
 
-def test_what_cannot_be_had_is_named(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_few_are_refused(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(2)
     with pytest.raises(UserError, match=r"^3 GPUs asked for, 2 here .*verl.gpus_per_node"), devices.taken(3):
-        pass
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    monkeypatch.setattr(devices, "FOLDER", tmp_path / "file" / "locks")
-    with pytest.raises(UserError, match=r"file/locks: no lock for a GPU"), devices.taken(1):
-        pass
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with pytest.raises(UserError, match=r"^1 GPUs asked for, 0 here .*--gpus=1"), devices.taken(1):
         pass
 
 

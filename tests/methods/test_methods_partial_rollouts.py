@@ -133,8 +133,7 @@ def world(tiny_world):
     """(model, generator, prompts) of the tiny world's base."""
     config = compose_config([*tiny_world, "seed=1"])
     model, tokenizer = models.load_start(config, models.device_of(config))
-    eos, pad = models.special_tokens(tokenizer)
-    settings = SamplingParameters(max_tokens=LONGEST, eos_ids=eos, pad_id=pad)
+    settings = SamplingParameters(max_tokens=LONGEST, eos_ids=models.end_tokens(tokenizer))
     prompts = read_prompts(data_folder(config) / "train.parquet", tokenizer, 16)
     return model, Generator(tokenizer, tasks.get("countdown"), settings, seed=1), prompts
 
@@ -163,13 +162,13 @@ def test_what_is_cut_off_is_unfinished_and_not_graded(world):
 def test_every_end_token_of_the_model_ends_a_response():
     """A chat model's generation_config names more than its tokenizer, whose own is what experts write."""
     tokenizer = SimpleNamespace(eos_token_id=7, pad_token_id=None)
-    assert models.special_tokens(tokenizer) == ((7,), 7)
+    assert models.end_tokens(tokenizer) == (7,)
     several, one, none = (GenerationConfig(eos_token_id=e) for e in ([9, 7], 9, None))
-    assert models.special_tokens(tokenizer, several) == models.special_tokens(tokenizer, one) == ((7, 9), 7)
-    assert models.special_tokens(tokenizer, none) == ((7,), 7)
-    assert models.special_tokens(SimpleNamespace(eos_token_id=None, pad_token_id=0), one) == ((9,), 0)
+    assert models.end_tokens(tokenizer, several) == models.end_tokens(tokenizer, one) == (7, 9)
+    assert models.end_tokens(tokenizer, none) == (7,)
+    assert models.end_tokens(SimpleNamespace(eos_token_id=None), one) == (9,)
     rows = Samples(np.array([[5, 7], [5, 9], [5, 6]]), np.array([2, 2, 2]), np.zeros((3, 2)))
-    ends, _ = models.special_tokens(tokenizer, several)
+    ends = models.end_tokens(tokenizer, several)
     assert unfinished(rows, SamplingParameters(max_tokens=4, eos_ids=ends)).tolist() == [False, False, True]
 
 

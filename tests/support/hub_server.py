@@ -7,7 +7,10 @@ import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import unquote
+
+import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -25,6 +28,18 @@ class Hub(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, cache: Path, models: dict[str, dict[str, bytes]]) -> Hub:
+    """Start a hub with these models, and have ``huggingface_hub`` ask it."""
+    from huggingface_hub import constants
+
+    server = Hub(models)
+    pattern = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    settings = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": pattern, "HF_HUB_CACHE": str(cache)}
+    for name, value in {**settings, "HF_HUB_DISABLE_XET": True}.items():
+        monkeypatch.setattr(constants, name, value)
+    return server
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -44,11 +44,13 @@ def example(language: str, file: str) -> str:
     return text
 
 
-def write_rows(folder: Path) -> None:
-    """The rows that docs/project.md shows, as ``train.csv`` and ``test.jsonl``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, first in (("train.csv", "question,capital\n"), ("test.jsonl", '{"problem": ')):
-        (text,) = (b.text for b in blocks() if b.language == "text" and b.text.startswith(first))
+def write_examples(folder: Path, *files: str) -> None:
+    """Write files as the pages show them; ``sets`` stands for the rows of docs/project.md."""
+    found = {file: example("python" if file.endswith(".py") else "yaml", file) for file in files if file != "sets"}
+    for file, first in (("train.csv", "question,capital\n"), ("test.jsonl", '{"problem": ')) if "sets" in files else ():
+        (found[f"sets/{file}"],) = (b.text for b in blocks() if b.language == "text" and b.text.startswith(first))
+    for file, text in found.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text, encoding="utf-8")
 
 

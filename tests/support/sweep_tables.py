@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bapo.store.files import PROBE, SUMMARY, fingerprints, write_json, write_parquet
+from bapo.store.files import write_json
+from support.runs import write_run
 
 PROBLEMS = 8
 
@@ -17,10 +18,7 @@ def run(folder: Path, means: list[float]) -> str:
     """A finished run whose held-out problems end at ``means``; before and beside them stands what must not be read."""
     rows = [(0, "probe", f"p{i}", 0.0) for i in range(len(means))] + [(6, "train", f"p{i}", 1.0) for i in range(3)]
     rows += [(6, "probe", f"p{i}", mean) for i, mean in enumerate(means)]
-    frame = pd.DataFrame(rows, columns=["step", "set", "prompt_id", "mean"])
-    write_parquet(folder / PROBE, frame)
-    write_json(folder / SUMMARY, {"files": fingerprints(folder, [PROBE])})
-    return str(folder)
+    return str(write_run(folder, probe=pd.DataFrame(rows, columns=["step", "set", "prompt_id", "mean"])))
 
 
 def distribution(choices: list[Any] | None, low: float = 1, high: float = 30) -> str:

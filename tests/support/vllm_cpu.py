@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bapo.engines.shared import vllm
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
+from bapo.gpu import environment
 from bapo.gpucheck import world
 
 needs_vllm = pytest.mark.skipif(
-    not vllm.on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
+    not environment.vllm_on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
 )
 
 

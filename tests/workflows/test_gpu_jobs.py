@@ -1,13 +1,13 @@
-"""One machine with pretended GPUs: none is given twice, their jobs have their own environment, too few are told."""
+"""What jobs ask a machine and a cluster for: on one with pretended GPUs none is given twice, and too few are told."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import pytest
 from support import workflow
 from support.paths import ROOT
 from support.world import TINY
+
+from bapo.experiments.studies import load_study
 
 pytestmark = pytest.mark.system
 
@@ -39,62 +41,23 @@ def snakemake(
     return workflow.snakemake(folder, *words, "--config", *settings, PRETENDED=str(folder / "jobs"), **variables)
 
 
-def jobs_of(folder: Path) -> list[dict]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "jobs").glob("*.json")]
-
-
-def sizes_of(jobs: list[dict]) -> list[tuple[str, int]]:
-    return sorted((job["command"], len(job["gpus"].split(","))) for job in jobs)
-
-
 def test_no_gpu_is_given_twice(tmp_path: Path) -> None:
     """Two runs of 8 GPUs, a base model and evaluations of one, with cores for all of them at once."""
     wanted = [f"{RUNS}/{method}/seed1/eval/summary.json" for method in ("grpo", "bapo")]
     done = snakemake(tmp_path, "--cores", "8", *wanted, f"{RUNS}/dapo/seed1/summary.json", PRETENDED_SECONDS="2")
     assert done.returncode == 0, done.stderr[-3000:]
-    jobs = jobs_of(tmp_path)
-    assert sizes_of(jobs) == [("base", 1), ("evaluate", 1), ("evaluate", 1), *[("train", 8)] * 3]
+    jobs = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "jobs").glob("*.json")]
+    sizes = sorted((job["command"], len(job["gpus"].split(","))) for job in jobs)
+    assert sizes == [("base", 1), ("evaluate", 1), ("evaluate", 1), *[("train", 8)] * 3]
     for one, other in combinations(jobs, 2):
         if one["begun"] < other["ended"] and other["begun"] < one["ended"]:
             assert not set(one["gpus"].split(",")) & set(other["gpus"].split(",")), (one, other)
 
 
-#: records its arguments, one a line, drops `exec --nv IMG` and runs the rest with what the image has
-APPTAINER = """#!/bin/sh
-printf '%s\\n' "$@" > "$PRETENDED/$$.call"
-[ "$1 $2" = "exec --nv" ] || exit 255
-PATH="$3/bin:$PATH"
-shift 3
-exec "$@"
-"""
-
-
-def executable(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o755)
-
-
-def test_jobs_on_gpus_run_in_the_image_and_the_others_do_not(tmp_path: Path) -> None:
-    image = tmp_path / "an image"
-    executable(tmp_path / "bin/apptainer", APPTAINER)
-    executable(image / "bin/python", f'#!/bin/sh\nexec {GPU_PYTHON} "$@"\n')
-    words = ("--cores", "2", f"{RUNS}/grpo/seed1/eval/summary.json")
-    path, python = f"{tmp_path / 'bin'}:{os.environ['PATH']}", f"apptainer exec --nv '{image}' python"
-    done = snakemake(tmp_path, *words, python=python, PATH=path, PRETENDED_SECONDS="0")
-    assert done.returncode == 0, done.stderr[-3000:]
-    calls = [path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "jobs").glob("*.call")]
-    assert all(call[:6] == ["exec", "--nv", str(image), "python", "-m", "bapo"] for call in calls), calls
-    assert sorted(call[6] for call in calls) == ["base", "evaluate", "train"]
-    assert sizes_of(jobs_of(tmp_path)) == [("base", 1), ("evaluate", 1), ("train", 8)]  # what its interpreter saw
-    # the problems need no GPU: made without the image
-    assert (tmp_path / "results/smoke-verl/countdown/data/summary.json").exists()
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"gpus": 2}, "4 GPUs asked for, 2 here (CUDA_VISIBLE_DEVICES=0,1): set verl.gpus_per_node"),
+        ({"gpus": 2}, "4 GPUs asked for, 2 here (CUDA_VISIBLE_DEVICES=0,1)"),
         ({"gpus": 0}, "4 GPUs"),
         ({"python": "nowhere/apptainer exec x.sif python"}, "--config gpu_python=nowhere/apptainer"),
     ],
@@ -114,3 +77,40 @@ def test_a_dry_run_needs_no_gpu_and_shows_both_interpreters(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     calls = {command: used for used, command in re.findall(r"command: (.*?) -m bapo (\w+)", done.stdout)}
     assert calls == {"data": sys.executable, "base": python, "train": python}
+
+
+# ------------------------------------------------------------------------------------------------ a cluster
+
+#: writes what the functions that the rules ask say of a cell, whose items() are all that they ask for
+ASK = """
+import json, sys
+include: "{snakefile}"
+cell = {{"task": "countdown", "model": "qwen2.5-math-1.5b", "method": "bapo", "seed": "42"}}
+needed = machine(resources.training)
+asked = [[needed[name](cell, k) for name in ("mem_mb", "runtime", "gpu", "nodes")] for k in (1, 2)]
+Path("asked.json").write_text(json.dumps([asked, together("runs", resources.training)(cell)]))
+sys.exit(0)
+"""
+
+
+def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path) -> None:
+    """By task the start; eight runs with their evaluations; everything drawn."""
+    assert len(load_study("table1", "laptop").cells) == 81
+    words = ("--workflow-profile", "slurm", "table1", "--config", f"results={tmp_path}")
+    done = workflow.snakemake(ROOT, "-n", *words)  # the profile names its partitions from here
+    assert done.returncode == 0, done.stderr
+    groups = Counter(re.findall(r"Group job (\w+) ", done.stdout + done.stderr))
+    assert groups == {"start": 3, "runs": 11, "analysis": 1}
+
+
+def test_a_gpu_job_is_alone_on_one_node(tmp_path: Path) -> None:
+    """By the rules' own functions; the numbers of other scales: tests/plan/test_plan.py."""
+    for name in ("workflows", "analysis"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    file = tmp_path / "Snakefile"
+    file.write_text(ASK.format(snakefile=ROOT / "Snakefile"), encoding="utf-8")
+    done = workflow.snakemake(tmp_path, "-n", "all", "--config", "scale=paper", file=file)
+    assert done.returncode == 0, done.stderr
+    asked, group = json.loads((tmp_path / "asked.json").read_text(encoding="utf-8"))
+    assert asked == [[480_000, 3 * 1440, 8, 1]] * 2
+    assert group is None  # a GPU is not shared with another job of the same group

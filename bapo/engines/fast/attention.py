@@ -59,12 +59,13 @@ class Places:
     def _of(
         cls, layout: Layout, heads: Heads, frequencies: tuple[float, ...], sections: tuple[int, ...] | None
     ) -> Places:
-        frequencies = torch.tensor(frequencies)
+        rates = torch.tensor(frequencies)
         if layout.positions.ndim == 1:
-            angles = torch.arange(layout.mask.shape[2])[:, None] * frequencies
+            angles = torch.arange(layout.mask.shape[2])[:, None] * rates
             turns = torch.polar(torch.ones_like(angles), angles)[layout.positions]
         else:
-            angles = layout.positions[list(sections)].T * frequencies
+            assert sections is not None
+            angles = layout.positions[list(sections)].T * rates
             turns = torch.polar(torch.ones_like(angles), angles)
         rows, queries, keys = layout.mask.shape
         key_heads, query_heads = torch.arange(heads.keys)[:, None], torch.arange(heads.queries)

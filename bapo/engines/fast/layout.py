@@ -135,7 +135,8 @@ def lay_out(
     query[queries[held]] = np.flatnonzero(held)
     columns = columns[: stops.max()]
     keys_of = np.where(columns < stops[:, None], gather[row, : len(columns)], count)
-    positions, shown, image_places = np.nonzero(computed)[1], [], []
+    positions, image_places = np.nonzero(computed)[1], np.empty(0, dtype=np.int64)
+    shown: list[int] = []
     if views is not None and any(views):
         positions, shown, image_places = _place_images(views, starts, order, computed, number)
     words, word = np.unique(keys[computed], return_inverse=True)

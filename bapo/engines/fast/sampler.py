@@ -134,7 +134,7 @@ def frequencies_of(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
 
 
 class HandDecoder:
-    """Decodes as the module says. Rows are sequences; the interface is that of ``cache.CachedDecoder``."""
+    """Decodes as the module says. Rows are sequences; the interface is that of ``cache.Decoder``."""
 
     device = torch.device("cpu")
 

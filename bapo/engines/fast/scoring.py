@@ -82,12 +82,13 @@ def _look(
     views: list[View | None] | None = None
     if pictures is not None:
         prompts = [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)]
-        views = images.look_once(model, prompts, pictures)
+        views = images.look(model, prompts, pictures)
     rows = ids, starts, lengths, pictures, width
     if not (_LATEST and all(old is new for old, new in zip(_LATEST[0], rows, strict=True))):
         _LATEST[:] = rows, lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width, views)
     layout = _LATEST[1]
-    return layout, torch.cat([views[row].features for row in layout.shown]) if layout.shown else None
+    shown = [view.features for row in layout.shown if views is not None and (view := views[row]) is not None]
+    return layout, torch.cat(shown) if shown else None
 
 
 class _Head(torch.autograd.Function):

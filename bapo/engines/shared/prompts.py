@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 #: Prompts that go through the model at a time to become vectors.
 BATCH = 64
@@ -52,29 +53,24 @@ def read_prompts(
     the problem where a prompt is empty or too long, or has images that this model cannot read.
     """
     problems = read_problems(path)
-    if not tokenizer.chat_template:
-        raise UserError(f"{path}: the model's tokenizer has no chat template to write prompts with; add one to it")
     with_images = any(p.images for p in problems)
-    if with_images and processor is None:
-        raise UserError(f"{path}: the problems have images, which this model cannot read; choose one that can")
     texts = [chat(tokenizer, [{"role": "user", "content": p.prompt}], images=with_images) for p in problems]
-    if processor is not None and with_images:
-        try:
-            encoded = prepare(processor, texts, [p.images for p in problems])
-        except (ValueError, OSError) as error:
-            raise UserError(f"{path}: its images cannot be prepared: {str(error).splitlines()[0]}") from error
-    else:
+    encoded: list[tuple[list[int], Images | None]]
+    if not with_images:
         encoded = [(tokens, None) for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]]
-    for problem, (tokens, _) in zip(problems, encoded, strict=True):
+    elif processor is None:
+        raise UserError(f"{path}: the problems have images, which this model cannot read; choose one that can")
+    else:
+        encoded = prepare(processor, texts, [p.images for p in problems])
+    prompts = []
+    for problem, (tokens, images) in zip(problems, encoded, strict=True):
         if not 0 < len(tokens) <= max_prompt_tokens:
             raise UserError(
                 f"{path}: problem {problem.id} has {len(tokens)} prompt tokens, allowed are 1 to {max_prompt_tokens}; "
                 "raise sampling.max_prompt_tokens (prompts are never truncated)"
             )
-    return [
-        Prompt(problem.id, Row(tuple(tokens), problem.ground_truth, images))
-        for problem, (tokens, images) in zip(problems, encoded, strict=True)
-    ]
+        prompts.append(Prompt(problem.id, Row(tuple(tokens), problem.ground_truth, images)))
+    return prompts
 
 
 def chat(
@@ -118,19 +114,6 @@ class Response(str):
         response = super().__new__(cls, text)
         response.tokens = tokens
         return response
-
-
-def parameters_of(
-    tokenizer: PreTrainedTokenizerBase,
-    temperature: float,
-    top_p: float,
-    top_k: int,
-    max_tokens: int,
-    generation: GenerationConfig | None = None,
-) -> SamplingParameters:
-    """Return how to sample from a model with this tokenizer; generation: its ``generation_config``, if it counts."""
-    eos_ids, pad_id = models.special_tokens(tokenizer, generation)
-    return SamplingParameters(temperature, top_p, top_k, max_tokens, eos_ids, pad_id)
 
 
 def draw(
@@ -224,37 +207,33 @@ def demonstrate(
 
 
 class Embedder:
-    """Mean of the last hidden states over each prompt's tokens, computed for all prompts of a run when first asked for.
+    """Prompts as vectors (:func:`mean_states`) of the model before training, all of a run's when first asked for.
 
-    No part of a checkpoint: a resumed run computes the same numbers again, or reads them in a file.
+    No part of a checkpoint: a resumed run computes the same numbers again, or reads them in a file. tokens: what goes
+    through the model for it.
     """
 
     def __init__(
         self, load: Callable[[], PreTrainedModel], prompts: Sequence[Prompt], file: Path | None = None
     ) -> None:
-        """load: gives the model before training, which is dropped again; prompts: all that may be asked for; file: of a
-        model that takes long."""
-        self.load, self.prompts, self.file = load, list(prompts), file
-        self._rows: dict[str, int] = {}
-        self._vectors = np.empty((0, 0), dtype=np.float32)
+        """load: gives the model, which is dropped again; prompts: all that may be asked; file: keeps the vectors."""
+        self.load, self.prompts, self.file = load, prompts, file
+        self.tokens = sum(len(p.row.tokens) for p in prompts)
 
-    @property
-    def tokens(self) -> int:
-        """The tokens that go through the model, once in a run."""
-        return sum(len(p.row.tokens) for p in self.prompts)
+    @cached_property
+    def _vectors(self) -> dict[str, np.ndarray]:
+        if self.file is not None and self.file.exists():
+            vectors = np.load(self.file)
+        else:
+            vectors = mean_states(self.load(), self.prompts)
+            if self.file is not None:
+                with atomic(self.file) as temporary, open(temporary, "wb") as handle:
+                    np.save(handle, vectors)
+        return {p.id: vector for p, vector in zip(self.prompts, vectors, strict=True)}
 
     def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """float32 [n, d], in the order of the prompts."""
-        if not self._rows:
-            if self.file is not None and self.file.exists():
-                self._vectors = np.load(self.file)
-            else:
-                self._vectors = mean_states(self.load(), self.prompts)
-                if self.file is not None:
-                    with atomic(self.file) as temporary, open(temporary, "wb") as handle:
-                        np.save(handle, self._vectors)
-            self._rows = {p.id: i for i, p in enumerate(self.prompts)}
-        return self._vectors[[self._rows[p.id] for p in prompts]]
+        return np.stack([self._vectors[p.id] for p in prompts])
 
 
 @torch.no_grad()

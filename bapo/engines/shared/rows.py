@@ -80,11 +80,11 @@ def index_of_unfinished(groups: Sequence[Group]) -> list[Pair]:
     return [(g, i) for g, i in index_of(groups) if (marks := groups[g].unfinished) is not None and marks[i]]
 
 
-def collate(groups: Sequence[Group], index: Sequence[Pair], pad: int, device: torch.device) -> Rows:
-    """Return the responses of ``index`` as one padded block."""
+def collate(groups: Sequence[Group], index: Sequence[Pair], device: torch.device) -> Rows:
+    """Return the responses of ``index`` as one block, padded with token 0."""
     lengths = np.array([groups[g].samples.lengths[i] for g, i in index])
     starts = np.array([len(groups[g].prompt.row.tokens) for g, _ in index])
-    ids = np.full((len(index), int((starts + lengths).max())), pad, dtype=np.int64)
+    ids = np.zeros((len(index), int((starts + lengths).max())), dtype=np.int64)
     logprobs = np.zeros((len(index), int(lengths.max())), dtype=np.float32)
     for row, (g, i) in enumerate(index):
         start, n, samples = starts[row], lengths[row], groups[g].samples
@@ -93,31 +93,23 @@ def collate(groups: Sequence[Group], index: Sequence[Pair], pad: int, device: to
         logprobs[row, :n] = samples.logprobs[i, :n]
     images = [groups[g].prompt.row.images for g, _ in index]
     block, begun, ends, sampled = (torch.from_numpy(a).to(device) for a in (ids, starts, lengths, logprobs))
-    origins = [_origin(groups[g], i) for g, i in index]
+    marks = [groups[g].off_policy for g, _ in index]
+    origins = ["" if m is not None and m[i] else groups[g].origin for m, (g, i) in zip(marks, index, strict=True)]
     seen = images if any(i is not None for i in images) else None
     return Rows(block, begun, ends, sampled, origins, seen, index)
 
 
-def _origin(group: Group, response: int) -> str:
-    return "" if group.off_policy is not None and group.off_policy[response] else group.origin
-
-
-def by_length(groups: Sequence[Group]) -> list[Pair]:
-    """Return every response, similar lengths together."""
+def micro_batches(groups: Sequence[Group], size: int | None, device: torch.device) -> Iterator[Rows]:
+    """Yield all responses as blocks of at most ``size`` rows, similar lengths together so that padding stays short."""
 
     def length(pair: Pair) -> tuple[int, Pair]:
         g, i = pair
         return len(groups[g].prompt.row.tokens) + int(groups[g].samples.lengths[i]), pair
 
-    return sorted(index_of(groups), key=length)
-
-
-def micro_batches(groups: Sequence[Group], size: int | None, pad: int, device: torch.device) -> Iterator[Rows]:
-    """Yield all responses as blocks of at most ``size`` rows, similar lengths together so that padding stays short."""
-    order = by_length(groups)
+    order = sorted(index_of(groups), key=length)
     step = size or max(1, len(order))
     for start in range(0, len(order), step):
-        yield collate(groups, order[start : start + step], pad, device)
+        yield collate(groups, order[start : start + step], device)
 
 
 @torch.no_grad()
@@ -131,13 +123,12 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
     return values
 
 
-def denominators(train: TrainConfig, groups: Sequence[Group], historical: Sequence[np.ndarray] | None = None) -> Json:
+def denominators(train: TrainConfig, groups: Sequence[Group], historical: Sequence[np.ndarray]) -> Json:
     """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed).
 
-    historical: marks each group's responses of the second part (``Method.historical``); None: those replayed.
+    historical: marks each group's responses of the second part (``Method.historical``).
     """
-    lengths = np.concatenate([g.samples.lengths for g in groups])
-    replayed = np.concatenate([g.replayed for g in groups] if historical is None else historical)
+    lengths, replayed = np.concatenate([g.samples.lengths for g in groups]), np.concatenate(historical)
     nominal = train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else len(lengths)
     return {
         "nominal_sequences": nominal,
@@ -155,7 +146,7 @@ def learning_rate(full: float, warmup_updates: int, update: int) -> float:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[Json]]:
+def pack_groups(groups: list[Group]) -> tuple[dict[str, Tensor], list[Json]]:
     """Return the groups as tensors, and a plain entry for each.
 
     The tensors: tokens int32 and logprobs float32 [sum of lengths], response after response without padding; lengths
@@ -165,17 +156,15 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[Json
         return {"empty": torch.zeros(1)}, []
     samples = [g.samples for g in groups]
     real = [np.arange(s.tokens.shape[1]) < s.lengths[:, None] for s in samples]
-    tensors = {
-        "tokens": torch.from_numpy(np.concatenate([s.tokens[r] for s, r in zip(samples, real, strict=True)])),
-        "lengths": torch.from_numpy(np.concatenate([s.lengths for s in samples])),
-        "logprobs": torch.from_numpy(np.concatenate([s.logprobs[r] for s, r in zip(samples, real, strict=True)])),
-        "rewards": torch.from_numpy(np.concatenate([g.rewards for g in groups])),
+    parts = {
+        "tokens": [s.tokens[r] for s, r in zip(samples, real, strict=True)],
+        "logprobs": [s.logprobs[r] for s, r in zip(samples, real, strict=True)],
+        "lengths": [s.lengths for s in samples],
+        "rewards": [g.rewards for g in groups],
     }
     for name in MARKS:
         marks = [getattr(g, name) for g in groups]
-        if any(m is not None for m in marks):
-            each = [np.zeros(g.size, dtype=bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
-            tensors[name] = torch.from_numpy(np.concatenate(each))
+        parts[name] = [np.zeros(g.size, bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
     entries = [
         {
             "prompt": g.prompt.id,
@@ -188,7 +177,7 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[Json
         }
         for g in groups
     ]
-    return tensors, entries
+    return {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}, entries
 
 
 def unpack_groups(path: Path, entries: list[Json], prompts: dict[str, Prompt]) -> list[Group]:
@@ -200,7 +189,7 @@ def unpack_groups(path: Path, entries: list[Json], prompts: dict[str, Prompt]) -
         lengths = tensors["lengths"][rows].copy()
         values, real = slice(place, place + int(lengths.sum())), np.arange(e["width"]) < lengths[:, None]
         row, place = rows.stop, values.stop
-        tokens, logprobs = (np.zeros(real.shape, dtype=tensors[name].dtype) for name in ("tokens", "logprobs"))
+        tokens, logprobs = np.zeros(real.shape, dtype=np.int32), np.zeros(real.shape, dtype=np.float32)
         tokens[real], logprobs[real] = tensors["tokens"][values], tensors["logprobs"][values]
         groups.append(
             Group(

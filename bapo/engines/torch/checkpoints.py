@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
+from torch import Tensor
+from torch.nn import Parameter
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
@@ -76,7 +79,7 @@ def save(
         with explained(target):
             models.save(model, tokenizer, temporary)
             for name, other in weights.items():
-                save_file(_weights(other), trainer / name)
+                save_model(other, str(trainer / name))
             for name, each in trained.items():
                 save_file(optimizer_tensors(each), trainer / name)
             tensors, entries = pack_groups(groups)
@@ -150,55 +153,28 @@ def newest_intact(run: Path) -> tuple[Path, Json] | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------ tensors
+# ------------------------------------------------------------------------------------------------ optimisers
 
 
-def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Return parameters and persistent buffers by name; a tied tensor once."""
-    seen: set[int] = set()
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() not in seen or tensor.numel() == 0:
-            seen.add(tensor.data_ptr())
-            weights[name] = tensor.detach().cpu().contiguous()
-    return weights
-
-
-def load_weights(model: PreTrainedModel, path: Path) -> None:
-    """Load what ``_weights`` saved; names left out were tied to others. Raises UserError if it does not fit."""
-    missing, unexpected = model.load_state_dict(load_file(path), strict=False)
-    tensors = model.state_dict()
-    present = {tensors[n].data_ptr() for n in tensors if n not in missing}
-    untied = [n for n in missing if tensors[n].data_ptr() not in present]
-    if unexpected or untied:
-        raise UserError(f"{path}: does not fit the model (missing {untied[:3]}, unexpected {unexpected[:3]})")
-
-
-def optimizer_tensors(trained: Trained) -> dict[str, torch.Tensor]:
-    """Return the optimiser's state and, of a model in a narrower type, the float32 weights that it keeps."""
-    tensors, weights = {}, dict(trained.model.named_parameters())
+def optimizer_tensors(trained: Trained) -> dict[str, Tensor]:
+    """Return the optimiser's state and, of a model in a narrower type, the float32 weights, as "KEY/PARAMETER"."""
+    tensors = {}
     for name, master in trained.masters.items():
-        kept = dict(trained.optimizer.state.get(master, {}))
-        if master is not weights[name]:
-            kept[MASTER] = master
-        for key, value in kept.items():
+        own = {} if isinstance(master, Parameter) else {MASTER: master}
+        for key, value in {**trained.optimizer.state.get(master, {}), **own}.items():
             tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
     return tensors
 
 
 def load_optimizer(trained: Trained, path: Path) -> None:
-    """Load what ``optimizer_tensors`` returned. Raises UserError where the float32 weights are missing."""
-    tensors, weights = load_file(path), dict(trained.model.named_parameters())
+    """Load what ``optimizer_tensors`` returned."""
+    kept: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, value in load_file(path).items():
+        kind, name = key.split("/", 1)
+        kept[name][kind] = value
     for name, master in trained.masters.items():
-        state = {}
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            if f"{key}/{name}" in tensors:
-                value = tensors[f"{key}/{name}"]
-                state[key] = value if key == "step" and master.device.type == "cpu" else value.to(master.device)
-        if state:
-            trained.optimizer.state[master] = state
-        if master is not weights[name]:
-            if f"{MASTER}/{name}" not in tensors:
-                raise UserError(f"{path}: has no float32 weights of {name}; delete the run and train it again")
+        if MASTER in kept[name]:
             with torch.no_grad():
-                master.copy_(tensors[f"{MASTER}/{name}"])
+                master.copy_(kept[name].pop(MASTER))
+    state = {place: kept[name] for place, name in enumerate(trained.masters) if kept[name]}
+    trained.optimizer.load_state_dict({**trained.optimizer.state_dict(), "state": state})

@@ -1,11 +1,10 @@
-"""Policy updates on a batch of groups: advantages, mini-batches, loss, optimiser."""
+"""Updates of the policy, and of a critic, on a batch of groups: advantages, mini-batches, loss, optimiser."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,26 +12,21 @@ from torch import Tensor
 from torch.nn import Parameter
 from transformers import PreTrainedModel
 
+from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.batch import mini_batches
-from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.rollouts import ORIGINS, Group
-from bapo.engines.shared import models
+from bapo.engines.shared import models, shortcut
 from bapo.engines.shared.rows import Rows, by_group, denominators, learning_rate, micro_batches
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
 from bapo.methods import Method
+from bapo.methods.ppo import PPOConfig
 
 #: adds a value, and its weight, to the mean of a metric
 Note = Callable[[str, float, float], None]
 #: arrays [G, T] by id of the group
 ByGroup = dict[int, np.ndarray]
-
-
-class Judge(Protocol):
-    """What the learner needs of a critic."""
-
-    def step(self, groups: list[Group], parts: list[list[Group]], note: Note) -> tuple[ByGroup, int]:
-        """Return the batch's advantages, and the tokens that went through the critic."""
 
 
 class Trained:
@@ -44,10 +38,8 @@ class Trained:
     1710.03740), which are rounded into the model after each; gradients are summed over micro-batches in float32, too.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, pad: int, config: Config, method: Method, rate_ratio: float = 1.0
-    ) -> None:
-        self.model, self.pad, self.method, self.train = model, pad, method, config.train
+    def __init__(self, model: PreTrainedModel, config: Config, method: Method, rate_ratio: float = 1.0) -> None:
+        self.model, self.method, self.train = model, method, config.train
         self.device = next(model.parameters()).device
         self.masters = masters_of(model)
         self.parameters = list(self.masters.values())
@@ -56,19 +48,24 @@ class Trained:
             self.parameters, lr=self.rate, betas=(t.betas[0], t.betas[1]), weight_decay=t.weight_decay, fused=True
         )
 
+    @property
+    def updates(self) -> int:
+        """Updates so far, as the optimiser counts them, so that they are in its checkpoint."""
+        return max((int(state["step"]) for state in self.optimizer.state.values()), default=0)
+
     def micro_batches(self, groups: Sequence[Group]) -> Iterator[Rows]:
         """Cut the responses of ``groups`` into what goes through the model at once."""
-        return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
+        return micro_batches(groups, self.train.micro_batch_size, self.device)
 
     def _rate(self, update: int) -> float:
         """Return the learning rate of an update (1-based)."""
         return learning_rate(self.rate, self.train.warmup_updates, update)
 
-    def _step(self, update: int, not_finite: str) -> float:
+    def _step(self, what: str, cure: str) -> float:
         """Take the optimiser's step; returns the norm of the gradient. Raises UserError where that is not finite."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
+        update, norm = self.updates + 1, torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):
-            raise UserError(not_finite)
+            raise UserError(f"{what} is not finite at update {update}; {cure}")
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(update)
         self.optimizer.step()
@@ -108,6 +105,88 @@ def _hand_over(parameter: Tensor, master: Tensor) -> None:
     master.grad = gradient if master.grad is None else master.grad.add_(gradient)
 
 
+def with_value_head(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the causal model with its vocabulary head replaced by one output, which is 0 until it is trained.
+
+    Starting at 0 needs no random numbers, and the first advantages are the rewards' own.
+    """
+    weight = model.get_output_embeddings().weight
+    head = torch.nn.Linear(weight.shape[1], 1, device=weight.device, dtype=weight.dtype)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.zero_()
+    model.config.tie_word_embeddings = False  # the new head is nobody's twin
+    model.set_output_embeddings(head)
+    return model
+
+
+def values_of(model: PreTrainedModel, rows: Rows) -> Tensor:
+    """Return the value [N, T] of the state before each response token; float32."""
+    fast = shortcut("scoring", model)
+    if fast is not None:
+        return fast.values(model, rows.ids, rows.starts, rows.lengths, rows.width, rows.images)
+    inputs = models.inputs(model, rows.ids[:, :-1], rows.starts, rows.images)
+    outputs = model(**inputs, use_cache=False).logits[..., 0].float()
+    positions = rows.starts[:, None] - 1 + torch.arange(rows.width, device=rows.ids.device)
+    return outputs.gather(1, positions.clamp(max=outputs.shape[1] - 1))
+
+
+class Critic(Trained):
+    """Value model and optimiser."""
+
+    def __init__(self, model: PreTrainedModel, config: Config, method: Method) -> None:
+        assert isinstance(method.config, PPOConfig)
+        super().__init__(with_value_head(model), config, method, method.config.critic_rate_ratio)
+
+    def step(self, groups: list[Group], parts: list[list[Group]], note: Note) -> tuple[ByGroup, int]:
+        """Judge the batch, then one update on each of its mini-batches (``parts``).
+
+        Returns the advantages [G, T] by id of the group, and the tokens that went through the model in one pass.
+        """
+        lengths = np.concatenate([g.samples.lengths for g in groups])
+        width = int(lengths.max())
+        judged = by_group(groups, self.micro_batches(groups), lambda rows: values_of(self.model, rows))
+        values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in judged])
+        mask = (np.arange(width) < lengths[:, None]).astype(np.float32)
+        rewards = np.zeros_like(values)
+        rewards[np.arange(len(lengths)), lengths - 1] = np.concatenate([g.rewards for g in groups])
+        advantages, returns = self.method.token_advantages(rewards, values, mask)
+        note("explained_variance", explained_variance(values, returns, mask), 1.0)
+        edges = np.cumsum([g.size for g in groups])[:-1]
+        old, targets, found = (
+            {id(group): part for group, part in zip(groups, np.split(array, edges), strict=True)}
+            for array in (values, returns, advantages)
+        )
+        return found, sum(self._one_update(part, old, targets, note) for part in parts)
+
+    def _one_update(self, groups: list[Group], old: ByGroup, returns: ByGroup, note: Note) -> int:
+        """Take one update towards ``returns`` from the values before the step, ``old``. Returns the tokens trained."""
+        counts = denominators(self.train, groups, [g.replayed for g in groups])
+        self.optimizer.zero_grad(set_to_none=True)
+        tokens, total = 0, 0.0
+        for rows in self.micro_batches(groups):
+            mask = rows.mask
+            loss, metrics = self.method.value_loss(
+                ValueInputs(
+                    values=values_of(self.model, rows),
+                    old_values=rows.gather([old[id(g)] for g in groups]),
+                    returns=rows.gather([returns[id(g)] for g in groups]),
+                    mask=mask,
+                    nominal_sequences=counts["nominal_sequences"],
+                    nominal_tokens=counts["nominal_tokens"],
+                )
+            )
+            loss.backward()
+            tokens += rows.tokens
+            total += float(loss.detach())
+            for name, value in metrics.items():
+                note(name, float(value), float(mask.sum()))
+        norm = self._step("the critic's gradient", "lower method.critic_rate_ratio")
+        note("value_loss", total, 1.0)
+        note("critic_gradient_norm", norm, 1.0)
+        return tokens
+
+
 class Learner(Trained):
     """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
 
@@ -115,13 +194,12 @@ class Learner(Trained):
         self,
         model: PreTrainedModel,
         reference: PreTrainedModel | None,
-        pad: int,
         config: Config,
         method: Method,
-        critic: Judge | None = None,
+        critic: Critic | None = None,
     ) -> None:
-        super().__init__(model, pad, config, method)
-        self.reference, self.critic, self.updates = reference, critic, 0
+        super().__init__(model, config, method)
+        self.reference, self.critic = reference, critic
         self.temperature, self.seed = config.sampling.temperature, config.seed
 
     def update(self, step: int, groups: list[Group]) -> dict[str, float]:
@@ -198,10 +276,7 @@ class Learner(Trained):
                     note(name, float(value), count)
                 note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
             self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, note)
-        update = self.updates + 1
-        cure = "lower train.learning_rate, check the rewards"
-        norm = self._step(update, f"the gradient is not finite at update {update}; {cure}")
-        self.updates = update
+        norm = self._step("the gradient", "lower train.learning_rate, check the rewards")
         note("loss", total_loss, 1.0)
         note("gradient_norm", norm, 1.0)
         note("updates", 1.0, 1.0)

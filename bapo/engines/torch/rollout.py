@@ -210,7 +210,7 @@ class StepSampler:
                 self.model, rows.ids, rows.starts, rows.width, g.temperature, False, rows.lengths, rows.images
             ).logprobs
 
-        blocks = micro_batches(groups, self.rows, g.pad_id, next(self.model.parameters()).device)
+        blocks = micro_batches(groups, self.rows, self.model.device)
         scored = by_group(groups, blocks, logprobs)
         self.ledger.seconds["regenerate"] += time.perf_counter() - begun
         return scored

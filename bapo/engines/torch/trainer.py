@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors.torch import load_model
+
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models, records
-from bapo.engines.shared.prompts import Embedder, PromptStream, parameters_of, read_prompts
+from bapo.engines.shared.prompts import Embedder, PromptStream, read_prompts
 from bapo.engines.shared.records import JobClock, end_of_job
 from bapo.engines.shared.rows import unpack_groups
+from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.torch import checkpoints
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.learner import Learner, Trained
+from bapo.engines.torch.learner import Critic, Learner, Trained
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import Interrupted
 from bapo.experiments import budgets
@@ -26,10 +28,9 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
 from bapo.methods import Method
-from bapo.store import tracking
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, require_space, write_json, write_text
 from bapo.store.lock import locked, set_aside
-from bapo.store.progress import Progress
+from bapo.store.progress import Progress, Tracking
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
 
@@ -54,15 +55,14 @@ class Trainer:
         self.task = tasks.get(config.task.name)
         data = data_folder(config)
         saved = checkpoints.newest_intact(folder)
-        self.model, self.tokenizer = (
-            models.load(saved[0], config, self.device) if saved else models.load_start(config, self.device)
-        )
+        start = saved[0] if saved else models.start_path(config)
+        self.model, self.tokenizer = models.load(start, config, self.device)
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
         width = 12 if config.model.dtype == "float32" else 14  # with Adam's moments and float32 weights
         require_space(folder, 20_000_000 + 3 * width * trained)  # tables, and three copies of model and optimiser
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
-        self.processor = models.load_processor(self.model, saved[0] if saved else models.start_path(config), config)
+        self.processor = models.load_processor(self.model, start, config)
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
@@ -74,16 +74,16 @@ class Trainer:
         if count := config.probe.prompts:
             probe = read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)
             self.probe_sets["probe"] = probe[:count]
-        s, generation = config.sampling, models.generation_of(self.model)
-        parameters = parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
+        s, ends = config.sampling, models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
+        parameters = SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
         self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
         reference = None
         if self.method.needs_reference:
             reference = models.load_start(config, self.device)[0].requires_grad_(False)
         self.critic = None
         if self.method.uses_critic:
-            self.critic = Critic(models.load_start(config, self.device)[0], parameters.pad_id, config, self.method)
-        self.learner = Learner(self.model, reference, parameters.pad_id, config, self.method, self.critic)
+            self.critic = Critic(models.load_start(config, self.device)[0], config, self.method)
+        self.learner = Learner(self.model, reference, config, self.method, self.critic)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
         self.reference_moved = False
@@ -108,7 +108,7 @@ class Trainer:
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
-        tracker = tracking.start(config, self.folder, self.identity)
+        tracker = Tracking(config, self.folder, self.identity)
         clock = JobClock(end_of_job(config.checkpoint), config.checkpoint.minutes)
         try:
             with stop_requests() as stopped:
@@ -141,16 +141,9 @@ class Trainer:
         begun = time.perf_counter()
         ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
         limit = method.rollout_budget(step, self.config.sampling.max_response_tokens)
+        rows = self.config.train.micro_batch_size
         sampler = StepSampler(
-            self.model,
-            self.generator,
-            self.stream,
-            group_size,
-            step,
-            ledger,
-            self.config.train.micro_batch_size,
-            limit,
-            self.embedder,
+            self.model, self.generator, self.stream, group_size, step, ledger, rows, limit, self.embedder
         )
         if method.resets_reference(step) and method.needs_reference:
             self.learner.reset_reference()
@@ -200,17 +193,10 @@ class Trainer:
                 self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, ledger
             )
             records.warn(ledger.overloaded, f"step {self.step}, {name}")
-            self.tables.rows[PROBE] += [
-                {
-                    "step": self.step,
-                    "set": name,
-                    "prompt_id": g.prompt.id,
-                    "correct": int(g.rewards.sum()),
-                    "samples": g.size,
-                    "mean": g.mean,
-                }
-                for g in groups
-            ]
+            for g in groups:
+                row: Json = {"step": self.step, "set": name, "prompt_id": g.prompt.id}
+                row |= {"correct": int(g.rewards.sum()), "samples": g.size, "mean": g.mean}
+                self.tables.rows[PROBE].append(row)
         return time.perf_counter() - begun
 
     # ------------------------------------------------------------------ checkpoints
@@ -227,28 +213,18 @@ class Trainer:
             trained[checkpoints.CRITIC_OPTIMIZER] = self.critic
         state = {
             "step": self.step,
-            "updates": self.learner.updates,
             "stream_position": self.stream.position,
             "rollout_version": self.rollout_version,
             "method": method_state,
         }
-        saved = checkpoints.save(
-            self.folder,
-            self.model,
-            self.processor or self.tokenizer,
-            weights,
-            trained,
-            groups,
-            state,
-            self.tables,
-            self.config.checkpoint,
-        )
+        tokenizer, keep = self.processor or self.tokenizer, self.config.checkpoint
+        saved = checkpoints.save(self.folder, self.model, tokenizer, weights, trained, groups, state, self.tables, keep)
         records.copy_tables(saved / "trainer", self.folder)
 
     def _restore(self, folder: Path, state: Json) -> None:
         trainer = folder / "trainer"
-        self.step, self.learner.updates = state["step"], state["updates"]
-        self.stream.position, self.rollout_version = state["stream_position"], state["rollout_version"]
+        self.step, self.stream.position = state["step"], state["stream_position"]
+        self.rollout_version = state["rollout_version"]
         if checkpoints.can_go_on(trainer):
             self._restore_state(trainer, state)
         self.tables.read(trainer)
@@ -260,14 +236,14 @@ class Trainer:
         """Load what the next step depends on beside the policy."""
         checkpoints.load_optimizer(self.learner, trainer / checkpoints.OPTIMIZER)
         if self.critic is not None:
-            checkpoints.load_weights(self.critic.model, trainer / checkpoints.CRITIC)
+            load_model(self.critic.model, trainer / checkpoints.CRITIC)
             checkpoints.load_optimizer(self.critic, trainer / checkpoints.CRITIC_OPTIMIZER)
         self.reference_moved = (trainer / checkpoints.REFERENCE).exists()
         if self.reference_moved:
             assert self.learner.reference is not None
-            checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)
+            load_model(self.learner.reference, trainer / checkpoints.REFERENCE)
         if self.rollout_model is not self.model:
-            checkpoints.load_weights(self.rollout_model, trainer / checkpoints.ROLLOUT)
+            load_model(self.rollout_model, trainer / checkpoints.ROLLOUT)
         groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self.by_id.__getitem__)
 

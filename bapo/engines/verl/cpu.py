@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -27,8 +27,8 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from bapo.algorithm.rollouts import Samples
+from bapo.engines.shared.models import end_tokens
 from bapo.engines.shared.models.images import Images, reads_images
-from bapo.engines.shared.prompts import parameters_of
 from bapo.engines.shared.sampling import SamplingParameters, sample
 from bapo.engines.verl.critic import CriticWorker
 from bapo.engines.verl.images import prepared
@@ -97,10 +97,9 @@ class Server:
     ) -> TokenOutput:
         assert self.loaded, "the rollout engine sleeps, or lost its weights"
         prompt, p = [int(t) for t in prompt_ids], sampling_params
-        limit, generation = p.get("max_tokens", self.config.response_length), self.model_config.generation_config
-        parameters = parameters_of(self.tokenizer, p["temperature"], p["top_p"], p["top_k"], limit, generation)
-        ends = dict.fromkeys((*parameters.eos_ids, *p.get("stop_token_ids", ())))
-        parameters = replace(parameters, eos_ids=tuple(ends))
+        limit, ends = p.get("max_tokens", self.config.response_length), p.get("stop_token_ids", ())
+        ends = dict.fromkeys((*end_tokens(self.tokenizer, self.model_config.generation_config), *ends))
+        parameters = SamplingParameters(p["temperature"], p["top_p"], p["top_k"], limit, tuple(ends))
         images = prepared(self.processor, list(image_data or []))
         result = asyncio.get_running_loop().create_future()
         key, prompt_key, sample_number = p["draw"]

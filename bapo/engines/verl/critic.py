@@ -28,10 +28,13 @@ from bapo.engines.verl.worker import local, summed, warm_up
 from bapo.methods import Method
 from bapo.store.files import Json
 
+if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
+    from verl.workers.engine_workers import TrainingWorker as MixedIn
+else:
+    MixedIn = object
+
 #: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
 _HEADS = ("score", "classifier", "v_head")
-#: what the mix-in counts on: the class behind it in the bases
-MixedIn = TrainingWorker if TYPE_CHECKING else object
 
 
 def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:

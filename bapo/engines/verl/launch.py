@@ -16,9 +16,9 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from bapo.engines.shared import records, vllm
+from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, verl_config
-from bapo.errors import Interrupted, JobFailed
+from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
@@ -43,8 +43,6 @@ RESOLVED, ERROR = "verl.yaml", "error.json"
 LONGEST = 19
 #: verl's key of the policy's attention on GPUs: packed batches take flash-attn unless ``verl.overrides`` says otherwise
 ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
-#: what asks for vLLM on CPU cores, and how to do without
-ON_CPU, OTHERWISE = "verl.rollout=vllm", "leave verl.rollout out"
 
 
 def train(config: Config) -> Json:
@@ -61,8 +59,6 @@ def train(config: Config) -> Json:
         set_aside(folder, identity)
         budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # there must be one
         start = _start(config)
-        if device == "cpu" and verl_config.uses_vllm(config, device):
-            vllm.require_heads(ON_CPU, start, OTHERWISE)
         checkpoints.choose(checkpoints.root_of(folder))
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
@@ -94,10 +90,12 @@ def _require_packages(config: Config, device: str) -> None:
         raise wrong(None, "engine", "verl", f"verl {VERSION} is not installed; install the extra `verl`")
     if device == "cuda":
         attention = OmegaConf.select(OmegaConf.create(config.verl.overrides), ATTENTION, default="flash_attention_2")
-        flash = ["flash_attn"] if attention.startswith("flash_attention") else []
-        environment.require(config.verl.gpus_per_node or 8, ["vllm", *flash])
+        needed = ["vllm", *(["flash_attn"] if attention.startswith("flash_attention") else [])]
+        if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
+            cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
+            raise UserError(f"engine=verl on GPUs: {' and '.join(missing)} not installed; {cure}")
     elif verl_config.uses_vllm(config, device):
-        vllm.require(ON_CPU, f"{vllm.ENVIRONMENT}; or {OTHERWISE}")
+        environment.require_vllm("verl.rollout=vllm", f"{environment.VLLM_CPU}; or leave verl.rollout out")
 
 
 def _start(config: Config) -> Path:

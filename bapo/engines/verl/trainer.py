@@ -42,7 +42,7 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared import models, records
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import Embedder, Row, parameters_of
+from bapo.engines.shared.prompts import Embedder, Row
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.verl import critic
@@ -56,7 +56,7 @@ from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
-from bapo.store import tracking
+from bapo.store.progress import Tracking
 from bapo.tasks.files import read_problems
 
 #: the prompts' vectors, in the run's folder until it has finished
@@ -118,7 +118,8 @@ class MethodTrainer(ResumableTrainer):
     def parameters(self) -> SamplingParameters:
         s, start = self.run.sampling, self.config.actor_rollout_ref.model.path
         generation = get_generation_config(start)  # vLLM ends responses by it, too
-        return parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
+        ends = models.end_tokens(self.tokenizer, generation)
+        return SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -140,7 +141,7 @@ class MethodTrainer(ResumableTrainer):
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
-        self.tracker = tracking.start(self.run, self.folder, self.identity)
+        self.tracker = Tracking(self.run, self.folder, self.identity)
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
         try:

@@ -33,8 +33,11 @@ from bapo.engines.verl.batches import LAYOUT, counts_of
 from bapo.methods import Method
 from bapo.store.files import Json
 
-#: what a mix-in counts on: the class behind it in the bases
-MixedIn = ActorRolloutRefWorker if TYPE_CHECKING else object
+if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
+    from verl.workers.engine_workers import ActorRolloutRefWorker as MixedIn
+else:
+    MixedIn = object
+
 CURRENT, DELAYED = "current", "delayed"
 ALPHA, REFERENCE = "rollout_policy", "reference"
 

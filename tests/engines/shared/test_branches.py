@@ -51,13 +51,3 @@ def test_every_response_goes_on_from_its_own_beginning(vocabulary, ending):
             assert [rows.held[r] for r in branches.row] == [written[i] for i in going]
             different = len({written[i] for i in going})
             assert different == len(set(branches.row)) <= branch.rows <= different / (1 - DROP_SHARE) + 1
-
-
-def test_nothing_is_copied_while_responses_agree():
-    branches = Branches(2, 4, 9)
-    branch = branches.grow(np.array([3, 3, 3, 3, 5, 5, 5, 5]), np.zeros(8, dtype=bool))
-    assert (branch.sources.tolist(), branch.rows, branch.tokens.tolist()) == ([], 2, [3, 5])
-    branch = branches.grow(np.array([1, 1, 2, 1, 7, 7, 7, 7]), np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=bool))
-    # the second prompt's row is free: the response that differs goes there
-    assert (branch.sources.tolist(), branch.places.tolist(), branch.rows) == ([0], [1], 2)
-    assert branch.tokens.tolist() == [1, 2] and branches.row.tolist() == [0, 0, 1, 0]

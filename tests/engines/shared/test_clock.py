@@ -19,24 +19,17 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_a_checkpoint_is_due_after_its_minutes(now: list[float]) -> None:
-    clock = JobClock(None, 2.0)
-    now[0] += 119
-    assert not clock.checkpoint_due()
-    now[0] += 1
+def test_a_checkpoint_is_due_after_its_minutes_and_a_run_stops_before_the_end_of_its_job(now: list[float]) -> None:
+    clock = JobClock(1000 + 600, 1.5)
+    now[0] += 89
+    assert not clock.checkpoint_due() and not JobClock(None, None).checkpoint_due()
+    now[0] += 11
     assert clock.checkpoint_due()
-    clock.checkpoint_written()
-    assert not clock.checkpoint_due() and not clock.ending()
-    assert not JobClock(None, None).checkpoint_due()
-
-
-def test_a_run_stops_when_the_end_is_nearer_than_two_steps_and_a_checkpoint(now: list[float]) -> None:
-    clock = JobClock(1000 + 600, None)
-    now[0] += 100
     clock.step_ended()  # 500 left; two steps of 100 and a checkpoint that is taken for a third
     assert not clock.ending()
     now[0] += 20
     clock.checkpoint_written()
+    assert not clock.checkpoint_due()
     now[0] += 90
     clock.step_ended()  # 390 left; the longest step took 110 with the checkpoint before it
     assert not clock.ending() and clock.step == 110

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import hub_models
@@ -22,7 +21,6 @@ if LATE:
     from support import golden_prompts
     from support.golden_prompts import QUESTION
 
-    from bapo.engines.shared import models
     from bapo.engines.shared.models import chats
     from bapo.engines.shared.prompts import chat
 
@@ -38,46 +36,23 @@ def words() -> dict[str, list[str]]:
     return {model: [f"scale={scale}", f"task={task}", f"model={model}"] for scale, task, model in used}
 
 
-@pytest.fixture(params=[name for name in NAMES if name != SMOLLM2])
-def loaded(request: pytest.FixtureRequest, words: dict[str, list[str]]) -> tuple[str, Any, Any]:
-    """(name, tokenizer, generation configuration)."""
+@pytest.mark.parametrize("name", [name for name in NAMES if name != SMOLLM2])
+def test_a_prompt_survives_its_tokens_and_is_the_same_everywhere(name: str, words: dict[str, list[str]]) -> None:
     from huggingface_hub import try_to_load_from_cache
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import AutoTokenizer
 
-    config = configuration.compose_config(words[request.param])
+    config = configuration.compose_config(words[name])
     model = config.model
     found = try_to_load_from_cache(model.path, "tokenizer_config.json", revision=model.revision)
     if not isinstance(found, str):
         pytest.skip(f"{model.path} at {model.revision[:8]} is not in the hub's cache")
-    folder = Path(found).parent
-    tokenizer = chats.prepare(AutoTokenizer.from_pretrained(folder), config)
-    return request.param, tokenizer, GenerationConfig.from_pretrained(folder)
-
-
-def test_a_prompt_survives_its_tokens_and_is_the_same_everywhere(loaded: tuple[str, Any, Any]) -> None:
-    name, tokenizer, _ = loaded
+    tokenizer = chats.prepare(AutoTokenizer.from_pretrained(Path(found).parent), config)
     messages = [{"role": "user", "content": QUESTION}]
     text = chat(tokenizer, messages)
     assert text == golden_prompts.read(name)["chat"]["text"]
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert QUESTION in text and tokenizer.decode(tokens) == text
     assert images.encode(tokenizer, None, messages)[0] == tokens  # verl's workers
-
-
-def test_a_responses_end_is_known(loaded: tuple[str, Any, Any]) -> None:
-    """A base model ends with its own token; a chat model with the template's."""
-    name, tokenizer, generation = loaded
-    ends, _ = models.special_tokens(tokenizer, generation)
-    assert tokenizer.eos_token_id in ends
-    assert chats.warning(tokenizer, ends) is None, name
-
-
-@pytest.mark.parametrize("scale", ["paper", "single_gpu"])
-def test_a_base_model_that_learns_its_template_may_end_its_turn(scale: str) -> None:
-    """Countdown asks for <answer> behind the template's own system message: the authors' way (docs/engines.md)."""
-    for model, ends in (("qwen2.5-math-1.5b", ["<|im_end|>"]), ("qwen2.5-math-7b", ["<|im_end|>"]), ("qwen3-4b", [])):
-        config = configuration.compose_config([f"scale={scale}", "task=countdown", f"model={model}"])
-        assert (config.sampling.stop_tokens, config.data.system) == (ends, None)
 
 
 def test_smollm2s_prompts_are_the_golden_ones() -> None:

@@ -1,20 +1,27 @@
-"""A pretrained model is fetched once, at its commit, and read from its folder; against a stand-in for the hub."""
+"""Pretrained models: what one says of itself is read and refused where it does not fit; the hub is asked once."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from omegaconf import DictConfig
 from support import hub_server
 from support.late import LATE
 
+from bapo import tasks
+from bapo.__main__ import main
 from bapo.engines.verl import verl_config
 from bapo.errors import UserError
 from bapo.evaluation.prompts import revision_of
+from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory
+from bapo.experiments.places import base_directory, run_directory
+from bapo.store.files import read_json
 
 if LATE:
     from bapo.engines.shared import models
@@ -22,38 +29,143 @@ if LATE:
     from bapo.engines.torch.base import train_base
 
 
+#: a run of seconds on a CPU
+RUN = [
+    "scale=smoke", "task=countdown", "tracking=none", "train.steps=2", "train.batch_size=4", "train.mini_batch_size=2",
+    "train.group_size=2", "probe.prompts=0", "checkpoint.every=2", "evaluation.samples=2",
+    "data.split_sizes={train: 8, probe: 4, cd34: 4, cd4: 4}",
+]  # fmt: skip
+HF = ["model=hf", "model.name=tiny", "model.dtype=float32"]
+GPU = ["scale=single_gpu", "task=countdown", "method=bapo"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with the laptop's tokenizer, in files as the hub has them, an untied head among its 5,000 weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = tasks.get("countdown").build_tokenizer(compose_config(RUN))
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id}
+    LlamaForCausalLM(LlamaConfig(max_position_embeddings=96, **ids, **shape)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def changed(tiny: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Copy the model with another file: ``changed("config.json", key=value)``; None removes a key."""
+
+    def change(file: str, **values: Any) -> Path:
+        folder = tmp_path / "changed"
+        folder.mkdir()
+        for path in tiny.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        content = json.loads((folder / file).read_text(encoding="utf-8"))
+        content = {key: value for key, value in {**content, **values}.items() if value is not None}
+        (folder / file).write_text(json.dumps(content), encoding="utf-8")
+        return folder
+
+    return change
+
+
+def config_of(folder: Path | str, results: Path, *more: str) -> DictConfig:
+    return compose_config([*RUN, *HF, f"model.path={folder}", f"paths.results={results}", *more])
+
+
+def test_what_its_files_say_is_read(tiny: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    config = config_of(tiny, tmp_path)
+    count = sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tiny).parameters())
+    assert (config.model.parameters, config.model.context_length) == (count, 96)
+    assert (config.model.title, config.model.revision) == ("tiny", None)
+    stated = config_of(tiny, tmp_path, "model.parameters=7", "model.context_length=80")
+    assert (stated.model.parameters, stated.model.context_length) == (7, 80)
+    for of in (identity.base_identity, identity.train_identity, identity.evaluation_identity):
+        assert of(stated) == of(config)  # facts about a model change no run
+
+
+def test_it_trains_and_is_evaluated_on_a_cpu(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*RUN, *HF, f"model.path={tiny}", f"paths.results={tmp_path}", "method=bapo", "device=cpu"]
+    for command in (["data"], ["base"], ["train"], ["evaluate"], ["evaluate", "--base"]):
+        assert main([*command, *words]) == 0, capsys.readouterr().err
+    config = compose_config(words)
+    facts = read_json(base_directory(config) / "summary.json")["facts"]
+    assert facts["positions"] == 96 and facts["template"] and facts["kind"] == "llama"
+    assert len(pd.read_parquet(run_directory(config) / "steps.parquet")) == 2
+    assert (run_directory(config) / "eval" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "field"),
+    [
+        ("tokenizer_config.json", {"chat_template": None}, "chat_template"),
+        ("config.json", {"max_position_embeddings": 32}, "32 positions"),
+        ("config.json", {"quantization_config": {"bits": 4}}, "quantization_config"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    file: str, values: dict[str, Any], field: str, changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = changed(file, **values)
+    if file == "tokenizer_config.json":
+        (folder / "chat_template.jinja").unlink()  # where transformers 5 writes it
+    with pytest.raises(UserError, match=field) as error:
+        train_base(config_of(folder, tmp_path))
+    assert file in str(error.value)
+
+
+def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.json: missing"):
+        config_of(tmp_path, tmp_path)
+    folder = changed("config.json")
+    (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+    with pytest.raises(UserError, match=r"'model\.safetensors'.*get the model again"):
+        config_of(folder, tmp_path)
+
+
+def test_a_model_of_the_hub_is_described_by_its_base_job(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    hub_server.serve(monkeypatch, tmp_path / "cache", {"owner/tiny": content})
+    before = config_of("owner/tiny", tmp_path / "results")
+    assert before.model.context_length is None
+    summary = train_base(before)
+    assert summary["revision"] == hub_server.COMMIT
+    after = config_of("owner/tiny", tmp_path / "results")
+    assert (after.model.context_length, after.model.parameters) == (96, summary["facts"]["parameters"])
+    assert identity.base_identity(after) == summary["identity"]
+    with pytest.raises(UserError, match=r"has 96 positions \(owner/tiny: config\.json\); lower either"):
+        config_of("owner/tiny", tmp_path / "results", "sampling.max_response_tokens=96")
+
+
+# ------------------------------------------------------------------------------------------------ fetching
+
 NAME = "owner/tiny"
 FILES = {"config.json": b'{"model_type": "qwen2"}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hub_server.Hub:
-    from huggingface_hub import constants
-
-    server = hub_server.Hub({NAME: FILES})
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    return server
+    return hub_server.serve(monkeypatch, tmp_path / "cache", {NAME: FILES})
 
 
-def config_of(tmp_path: Path, *more: str) -> DictConfig:
+def fetched_config(tmp_path: Path, *more: str) -> DictConfig:
     words = ["scale=paper", "task=countdown", f"model.path={NAME}", f"paths.results={tmp_path / 'results'}", *more]
     return compose_config(words)
 
 
 def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hub, tmp_path: Path) -> None:
-    config = config_of(tmp_path, f"model.revision={hub_server.COMMIT}")
+    config = fetched_config(tmp_path, f"model.revision={hub_server.COMMIT}")
     with pytest.raises(UserError, match=r"does not say that it was fetched; fetch it with `python -m bapo base"):
         models.start_path(config)
     assert pretrained.at_hand(config, NAME) == NAME
 
     summary = train_base(config)
     assert summary["revision"] == hub_server.COMMIT
-    assert summary["snapshot"] == {name: len(content) for name, content in FILES.items()}
     asked = len(hub.paths)
     folder = models.start_path(config)
     assert folder.name == hub_server.COMMIT and (folder / "model.safetensors").read_bytes() == b"weights"
@@ -63,16 +175,13 @@ def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hu
     assert verl_config.resolve(config, model=folder).actor_rollout_ref.model.path == str(folder)
     assert len(hub.paths) == asked
 
-    (folder / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(UserError, match="does not hold the files that were fetched; fetch it with"):
-        models.start_path(config)
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"is incomplete: 1 file.*; fetch it with `python -m bapo base"):
         models.start_path(config)
 
 
 def test_a_model_without_a_pin_gets_the_commit_that_the_hub_has(hub: hub_server.Hub, tmp_path: Path) -> None:
-    config = config_of(tmp_path, "model.revision=null")
+    config = fetched_config(tmp_path, "model.revision=null")
     assert train_base(config)["revision"] == hub_server.COMMIT
     assert models.start_path(config).name == hub_server.COMMIT
     assert revision_of(config, config.model.path) == hub_server.COMMIT  # evaluations name it so
@@ -85,12 +194,12 @@ def test_a_model_without_a_pin_gets_the_commit_that_the_hub_has(hub: hub_server.
 
 def test_what_the_hub_does_not_have_is_named(hub: hub_server.Hub, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.path=owner/tiny at ffff.*; check the name, the network, and HF_TOKEN"):
-        train_base(config_of(tmp_path, f"model.revision={'f' * 40}"))
+        train_base(fetched_config(tmp_path, f"model.revision={'f' * 40}"))
 
 
 def test_a_local_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    config = config_of(tmp_path, f"model.path={tmp_path / 'model'}")
+    config = fetched_config(tmp_path, f"model.path={tmp_path / 'model'}")
     assert models.start_path(config) == tmp_path / "model"
-    noted = {"model": str(tmp_path / "model"), "revision": None, "snapshot": None, "files": {}}
+    noted = {"model": str(tmp_path / "model"), "revision": None, "files": {}}
     assert pretrained.fetch(config) == noted

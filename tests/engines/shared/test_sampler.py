@@ -19,9 +19,9 @@ if LATE:
     from torch import nn
 
     from bapo.engines.fast import sampler as by_hand
-    from bapo.engines.shared.sampling import SamplingParameters, cache, draw, sample
+    from bapo.engines.shared.sampling import SamplingParameters, draw, sample
 
-    PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=0)
+    PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31))
 
 
 if TYPE_CHECKING:
@@ -137,41 +137,32 @@ def test_any_architecture_gives_what_a_plain_loop_gives(name):
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(
     "changes",
-    [{"temperature": 0.6}, {"top_k": 5}, {"top_p": 0.7}, {"temperature": 1.4, "top_k": 12, "top_p": 0.9}],
+    [
+        {"temperature": 0.6},
+        {"top_k": 5},
+        {"top_k": 99},
+        {"top_p": 0.7},
+        {"temperature": 1.4, "top_k": 12, "top_p": 0.9},
+    ],
     ids=str,
 )
 def test_temperature_and_filters(qwen2, changes, fast):
-    parameters = SamplingParameters(max_tokens=6, eos_ids=(1, 2), pad_id=0, **changes)
+    parameters = SamplingParameters(max_tokens=6, eos_ids=(1, 2), **changes)
     found = rows(sample(qwen2, PROMPTS, 3, KEYS, KEY, parameters, fast=fast))
     assert_same(found, plain_loop(qwen2, parameters))
 
 
-def test_greedy_is_the_librarys_greedy(qwen2):
-    parameters = SamplingParameters(temperature=0, max_tokens=12, eos_ids=(1,), pad_id=0)
-    for prompt, group in zip(PROMPTS, sample(qwen2, PROMPTS, 2, KEYS, KEY, parameters), strict=True):
-        ids = torch.tensor([prompt])
-        whole = qwen2.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12)
-        expected = whole[0, len(prompt) :].tolist()
-        assert [g.tokens[i, : g.lengths[i]].tolist() for g in [group] for i in (0, 1)] == [expected, expected]
-        assert (group.logprobs == 0).all()
-
-
 @pytest.mark.parametrize("name", ["qwen2", "llama"])
 @pytest.mark.parametrize("large", [False, True])
-def test_a_common_beginning_is_computed_once(name, large, monkeypatch):
+def test_prompts_with_a_common_beginning_give_the_same(name, large, monkeypatch):
     """Few-shot prompts: what all begin with is one row, whatever follows it and however many tokens there are."""
     if large:  # the first layer computes instead of looking up
         monkeypatch.setattr(by_hand, "_LOOKED_UP", 0)
     model = build(name, max_position_embeddings=128)
     head = torch.randint(3, 40, (40,), generator=torch.Generator().manual_seed(2)).tolist()
     for prompts in ([[*head, *p] for p in PROMPTS], [[*head, 9, p[0]] for p in PROMPTS]):
-        seen = []
-        run = by_hand.HandDecoder._run
-        monkeypatch.setattr(by_hand.HandDecoder, "_run", lambda *a: (seen.append(a[1].shape[:2]), run(*a)))  # noqa: B023
         found = sample(model, prompts, 3, KEYS, KEY, PARAMETERS)
-        monkeypatch.setattr(by_hand.HandDecoder, "_run", run)
-        common = by_hand.common_beginning(prompts)
-        assert common >= 40 and seen == [(1, common), (5, max(map(len, prompts)) - common)]
+        assert by_hand.common_beginning(prompts) >= 40
         assert_same(rows(found), rows(sample(model, prompts, 3, KEYS, KEY, PARAMETERS, fast=False)), 1e-4)
 
 
@@ -205,23 +196,6 @@ def test_hand_written_logits_are_the_librarys(changes):
                 if t in (0, 4, 5, 6, 38, 39):
                     expected = model(torch.tensor([sequence])).logits[0, -1]
                     assert (expected - logits[row]).abs().max() < 1e-5, (t, row)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_first_tokens_follow_the_softmax(qwen2, fast):
-    """Chi-square over 20,000 samples of one prompt; bins with fewer than 5 expected are joined."""
-    count = 20_000
-    parameters = SamplingParameters(temperature=1.3, max_tokens=1, eos_ids=(), pad_id=0)
-    group = sample(qwen2, PROMPTS[:1], count, KEYS[:1], key64("chi-square"), parameters, fast=fast)[0]
-    with torch.no_grad():
-        p = (qwen2(torch.tensor(PROMPTS[:1])).logits[0, -1].double() / 1.3).softmax(-1).numpy()
-    observed, expected = np.bincount(group.tokens[:, 0], minlength=len(p)), count * p
-    rare = expected < 5
-    observed = np.append(observed[~rare], observed[rare].sum())
-    expected = np.append(expected[~rare], max(expected[rare].sum(), 1e-9))
-    degrees = len(expected) - 1
-    assert degrees > 5
-    assert ((observed - expected) ** 2 / expected).sum() < degrees + 4 * np.sqrt(2 * degrees)
 
 
 # ------------------------------------------------------------------------------------------------- independence
@@ -260,7 +234,7 @@ def test_responses_go_on_from_their_beginnings(name, fast):
     ]
     found = sample(model, PROMPTS, 1, KEYS, KEY, PARAMETERS, first_sample=numbers, beginnings=begun, fast=fast)
     assert_same(rows(found), [[e] for e in expected])
-    with pytest.raises(UserError, match="prompt 2 has 60 tokens"):
+    with pytest.raises(UserError, match="may take 69 tokens, but the model has 64"):
         sample(build("qwen2"), PROMPTS, 1, KEYS, KEY, PARAMETERS, beginnings=[[], [], [5] * 59, [], []])
 
 
@@ -279,64 +253,40 @@ def test_the_key_and_the_prompt_keys_matter_and_repetition_gives_the_same_bits(q
 
 @pytest.mark.parametrize("max_rows", [1024, 3])
 def test_lengths_ends_and_padding(qwen2, max_rows):
-    parameters = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=39)
-    groups = sample(qwen2, PROMPTS, 8, KEYS, KEY, parameters, max_rows=max_rows)
+    groups = sample(qwen2, PROMPTS, 8, KEYS, KEY, PARAMETERS, max_rows=max_rows)
     ended = 0
     for group in groups:
         assert (group.tokens.dtype, group.lengths.dtype, group.logprobs.dtype) == (np.int32, np.int32, np.float32)
         assert group.tokens.shape == group.logprobs.shape == (8, group.lengths.max())
         for tokens, n, logprobs in zip(group.tokens, group.lengths, group.logprobs, strict=True):
-            is_end = np.isin(tokens[:n], parameters.eos_ids)
+            is_end = np.isin(tokens[:n], PARAMETERS.eos_ids)
             assert not is_end[:-1].any()
             assert is_end[-1] or n == 9
             ended += is_end[-1]
-            assert (tokens[n:] == 39).all() and (logprobs[n:] == 0).all()
+            assert (tokens[n:] == 0).all() and (logprobs[n:] == 0).all()
             assert (logprobs[:n] < 0).all()
     assert 8 < ended < 40
 
 
 def test_one_token_and_no_end_token(qwen2):
-    one = sample(qwen2, PROMPTS, 2, KEYS, KEY, SamplingParameters(max_tokens=1, eos_ids=(1,), pad_id=0))
+    one = sample(qwen2, PROMPTS, 2, KEYS, KEY, SamplingParameters(max_tokens=1, eos_ids=(1,)))
     assert all(g.tokens.shape == (2, 1) and g.lengths.tolist() == [1, 1] for g in one)
-    endless = sample(qwen2, PROMPTS, 2, KEYS, KEY, SamplingParameters(max_tokens=7, eos_ids=(), pad_id=0))
+    endless = sample(qwen2, PROMPTS, 2, KEYS, KEY, SamplingParameters(max_tokens=7, eos_ids=()))
     assert all(g.lengths.tolist() == [7, 7] for g in endless)
     assert sample(qwen2, [], 2, KEYS[:0], KEY, PARAMETERS) == []
 
 
-def test_responses_that_begin_alike_share_a_row_and_rows_leave():
-    """A prompt is one row until its responses part; at most an eighth of the rows are needed no longer."""
-    model, sizes = build("llama"), []
-    model.register_forward_pre_hook(lambda m, a, kw: sizes.append(tuple(kw["input_ids"].shape)), with_kwargs=True)
-    groups = rows(sample(model, PROMPTS, 16, KEYS, KEY, PARAMETERS))
-    assert sizes[0] == (5, 8)
-    assert all(length == 1 for _, length in sizes[1:])
-    begun = [
-        len({(i, *tokens[:t]) for i, group in enumerate(groups) for tokens, _ in group if len(tokens) > t})
-        for t in range(1, len(sizes))
-    ]
-    assert 5 < begun[0] < 60 and begun[-1] < max(begun)
-    for (count, _), different in zip(sizes[1:], begun, strict=True):
-        assert different <= count <= different / (1 - 1 / 8) + 1
-
-
-def test_the_model_is_left_as_it_was(qwen2):
+def test_weights_are_left_as_they_were_and_dropout_is_off(qwen2):
+    dropping = build("gpt2", resid_pdrop=0.5, embd_pdrop=0.5)
+    expected = rows(sample(dropping, PROMPTS, 2, KEYS, KEY, PARAMETERS))
+    assert_same(rows(sample(dropping.train(), PROMPTS, 2, KEYS, KEY, PARAMETERS)), expected)
     model = copy.deepcopy(qwen2)
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    model.train()
-    model.model.layers[0].eval()
-    modes = [m.training for m in model.modules()]
     sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS)
     sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS, fast=False)
-    assert [m.training for m in model.modules()] == modes
     assert all((before[k] == v).all() for k, v in model.state_dict().items())
     model(torch.tensor(PROMPTS[:1])).logits.sum().backward()  # nothing in it became an inference tensor
     assert all(p.grad is not None for p in model.parameters())
-
-
-def test_dropout_is_off_while_sampling():
-    model = build("gpt2", resid_pdrop=0.5, embd_pdrop=0.5)
-    expected = rows(sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS))
-    assert_same(rows(sample(model.train(), PROMPTS, 2, KEYS, KEY, PARAMETERS)), expected)
 
 
 # --------------------------------------------------------------------------------------------------- single draws
@@ -349,33 +299,14 @@ def test_tokens_of_probability_zero_are_never_drawn():
     logits[2, 4] = -torch.inf
     edges = [2.0**-24, 1 - 2.0**-24]
     for u in [*edges, *np.linspace(0.01, 0.99, 50)]:
-        tokens, probabilities = draw(logits, torch.full((3,), u), PARAMETERS)
+        tokens, probabilities = draw(logits, torch.full((3,), u), PARAMETERS, torch.arange(3))
         assert tokens[2] == 1 and probabilities[2] == 1
         expected = 1 if u < 1 / (1 + np.e) else 4
         assert tokens[:2].tolist() == [expected] * 2
     many = torch.randn(500, 50, generator=torch.Generator().manual_seed(0))
     many[:, 45:] = -torch.inf
-    top, _ = draw(many, torch.full((500,), edges[1]), PARAMETERS)
+    top, _ = draw(many, torch.full((500,), edges[1]), PARAMETERS, torch.arange(500))
     assert top.max() <= 44
-
-
-def test_filters_keep_what_they_promise():
-    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
-    u = (torch.arange(400) + 0.5) / 400
-
-    def support(**changes) -> set[int]:
-        parameters = SamplingParameters(max_tokens=1, **changes)
-        return set(draw(logits.expand(400, 5), u, parameters)[0].tolist())
-
-    assert support() == {0, 1, 2, 3, 4}
-    assert support(top_k=2) == {0, 1}
-    assert support(top_k=9) == {0, 1, 2, 3, 4}
-    assert support(top_p=0.5) == {0}
-    assert support(top_p=0.51) == {0, 1}
-    assert support(top_p=1e-6) == {0}
-    assert support(top_k=2, top_p=0.71) == {0}  # of the two, 0 has 5/7 = 0.714
-    token, p = draw(logits, torch.tensor([0.99]), SamplingParameters(max_tokens=1, top_k=2))
-    assert token.item() == 1 and p.item() == pytest.approx(2 / 7)
 
 
 # --------------------------------------------------------------------------------------------- other dtypes, devices
@@ -412,44 +343,13 @@ def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
     assert not by_hand.supports(adapted)
 
 
-def test_only_plain_attention_is_padded():
-    padded = {name: cache.pads_left(build(name)) for name in CONFIGS}
-    assert padded == {"qwen2": True, "llama": True, "gpt2": True, "bloom": False, "mistral": False}
-
-
 # --------------------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("prompts", "message"),
-    [
-        ([[3], []], "prompt 1 is empty"),
-        ([[3], [3] * 56], "prompt 1 has 56 tokens, which with max_tokens=9 is more than the model's 64 positions"),
-        ([[3, 40], [3]], "prompt 0 has a token outside the model's vocabulary of 40"),
-        ([[3], [-1]], "prompt 1 has a token outside"),
-    ],
-)
-def test_prompts_that_cannot_be_continued(qwen2, prompts, message):
-    with pytest.raises(UserError, match=message):
-        sample(qwen2, prompts, 2, KEYS[:2], KEY, PARAMETERS)
-
-
-@pytest.mark.parametrize(
-    "values", [{"temperature": -0.1}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_k": 0}, {"max_tokens": 0}]
-)
-def test_parameters_are_checked(values):
-    (key, value), *_ = values.items()
-    with pytest.raises(UserError, match=f"{key}={value}"):
-        SamplingParameters(**{"max_tokens": 4, **values})
-
-
 @pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_a_diverged_model_is_named(qwen2, fast, temperature):
+def test_a_diverged_model_is_named(qwen2, fast):
     model = copy.deepcopy(qwen2)
     with torch.no_grad():
         model.model.norm.weight[0] = torch.nan
-    parameters = SamplingParameters(temperature=temperature, max_tokens=4, eos_ids=(1,), pad_id=0)
     with pytest.raises(UserError, match="not finite"):
-        sample(model, PROMPTS, 2, KEYS, KEY, parameters, fast=fast)
-    sample(qwen2, PROMPTS, 2, KEYS, KEY, parameters, fast=fast)
+        sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS, fast=fast)

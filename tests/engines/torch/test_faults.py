@@ -7,6 +7,7 @@ interruptions), test_graders_pool.py (killed checkers), test_verl_config.py (ver
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -20,12 +21,15 @@ import pytest
 from support.late import LATE
 from support.paths import ROOT
 
+from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
-from bapo.store.files import MANIFEST, SUMMARY, TABLES, TIME_COLUMNS, damaged_files, read_json, read_table, verify_files
+from bapo.store.files import SUMMARY, TABLES, damaged_files, read_json, write_text
 from bapo.store.lock import locked
 
 if LATE:
+    from support.resumed import assert_same
+
     from bapo.engines.torch import checkpoints
     from bapo.engines.torch.trainer import train
 
@@ -33,26 +37,8 @@ if LATE:
 BUSY = ("method=bapo", "method.v=2", "method.m=2", "seed=71")
 
 
-def at(world: list[str], results: Path) -> list[str]:
-    """The overrides of the same world in another results folder, with copies of its problems and base model."""
-    source = Path(next(o for o in world if o.startswith("paths.results=")).removeprefix("paths.results="))
-    for part in ("countdown/data", "countdown/qwen2-112k/base"):
-        shutil.copytree(source / "smoke" / part, results / "smoke" / part)
-    return [*(o for o in world if not o.startswith("paths.results=")), f"paths.results={results}"]
-
-
-def tables(folder: Path) -> dict[str, object]:
-    """What a finished run measured, times apart, and the bytes of its last model."""
-    summary = verify_files(folder)
-    found: dict[str, object] = {}
-    for name in TABLES:
-        frame = read_table(folder / name)
-        found[name] = frame[[c for c in frame.columns if not c.startswith(TIME_COLUMNS)]].to_json()
-    return found | {"model": (folder / summary["checkpoint"] / "model.safetensors").read_bytes()}
-
-
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
-    tiny_world: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file and folder of it: after a power failure there is a whole checkpoint under its name, or none."""
     flush, rename = os.fsync, os.replace
@@ -72,42 +58,25 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", flushing)
     monkeypatch.setattr(os, "replace", renaming)
     settings = ("method=grpo", "seed=72", "train.steps=2", "checkpoint.every=1")
-    config = compose_config([*at(tiny_world, tmp_path), *settings])
+    config = compose_config([*tiny_world, *settings])
     summary = train(config)
     assert named == ["step_000001", "step_000002"]
     last = run_directory(config) / summary["checkpoint"] / "trainer"
     assert all((last / name).read_bytes() == (run_directory(config) / name).read_bytes() for name in TABLES)
 
 
-@pytest.fixture(scope="module")
-def finished(tiny_world: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """Overrides and folder of a run that nothing disturbed."""
-    overrides = [*at(tiny_world, tmp_path_factory.mktemp("finished")), *BUSY]
-    train(compose_config(overrides))
-    return overrides, run_directory(compose_config(overrides))
-
-
-def copied(finished: tuple[list[str], Path], results: Path) -> tuple[list[str], Path]:
-    """The finished run in another results folder."""
-    overrides, folder = finished
-    mine = [*at(overrides, results)]
-    target = run_directory(compose_config(mine))
-    shutil.copytree(folder, target)
-    return mine, target
-
-
 # ------------------------------------------------------------------------------------------------ kill -9
 
 
 @pytest.mark.slow
-def test_twenty_kills_at_random_moments(finished: tuple[list[str], Path], tmp_path: Path) -> None:
+def test_twenty_kills_at_random_moments(tiny_world: list[str]) -> None:
     """kill -9 of the training process, twenty times; every run ends with the same bits and no half-written checkpoint.
 
     The children are forked, so a kill hits training and not the import of torch.
     """
-    overrides = at(finished[0], tmp_path)
-    config = compose_config(overrides)
-    folder, expected = run_directory(config), tables(finished[1])
+    alone, config = (compose_config([*tiny_world, *BUSY, f"method.name={name}"]) for name in ("alone", "killed"))
+    train(alone)
+    expected, folder = run_directory(alone), run_directory(config)
     moments, killed, ended, longest = random.Random(7), 0, 0, 1.0
     while killed < 20:
         assert ended < 20, "the runs end before they can be killed"
@@ -125,7 +94,7 @@ def test_twenty_kills_at_random_moments(finished: tuple[list[str], Path], tmp_pa
         except (ProcessLookupError, ChildProcessError):  # it was through
             longest = time.monotonic() - begun
         if (folder / SUMMARY).exists():  # the next run begins anew
-            assert tables(folder) == expected
+            assert_same(expected, folder)
             shutil.rmtree(folder)
             ended += 1
             continue
@@ -134,67 +103,25 @@ def test_twenty_kills_at_random_moments(finished: tuple[list[str], Path], tmp_pa
             place = checkpoints.folder_of(folder, step)
             assert not damaged_files(place, read_json(place / "checksums.json"))
     train(config)
-    assert tables(folder) == expected
+    assert_same(expected, folder)
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
 
 
 # ------------------------------------------------------------------------------------------------ disks
 
 
-def in_a_namespace(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A shell script with mounts of its own, which end with it; skips where the kernel does not allow that."""
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
-        pytest.skip("mounts of its own need `unshare -rm`, which is not allowed here")
-    command = ["unshare", "-rm", "sh", "-ec", script, "sh", sys.executable, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
+def test_a_disk_that_is_full_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old file stays whole, nothing half is left, and the error names the file."""
+    file = tmp_path / "a.json"
+    write_text(file, "old")
 
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-WRITE = """
-import sys
-from pathlib import Path
-from bapo.store.files import write_text
-from bapo.errors import UserError
-
-folder = Path(sys.argv[1])
-write_text(folder / "a.json", "old")
-try:
-    write_text(folder / "a.json", "new" * 100_000)
-except UserError as error:
-    print(error)
-print(sorted(p.name for p in folder.iterdir()), (folder / "a.json").read_text())
-"""
-
-
-def test_a_disk_that_is_full_while_writing(tmp_path: Path) -> None:
-    """A real file system of 64 KB: the old file stays whole, nothing half is left, one sentence."""
-    done = in_a_namespace(f"mount -t tmpfs -o size=64k none $2\n$1 - $2 <<'E'\n{WRITE}\nE", tmp_path)
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first == (
-        f"{tmp_path / 'a.json'}: no space left on the device; free some, then run the same command again to resume"
-    )
-    assert second == "['a.json'] old"
-
-
-# ------------------------------------------------------------------------------------------------ time and age
-
-
-def test_a_clock_that_went_back(finished: tuple[list[str], Path], tmp_path: Path) -> None:
-    """Nothing in a run is told from the time: not whether it is finished, and not which checkpoint is the newest."""
-    overrides, folder = copied(finished, tmp_path)
-    expected = tables(folder)
-    for path in folder.rglob("*"):
-        os.utime(path, (4e9, 4e9))  # the year 2096
-    before = (folder / SUMMARY).read_bytes()
-    train(compose_config(overrides))
-    assert (folder / SUMMARY).read_bytes() == before  # finished is finished
-    (folder / SUMMARY).unlink()
-    for age, step in enumerate(checkpoints.steps_with_trainer(folder)):  # newest first: now the oldest by its time
-        for path in [*checkpoints.folder_of(folder, step).rglob("*"), checkpoints.folder_of(folder, step)]:
-            os.utime(path, (1e9 + 1e6 * age, 1e9 + 1e6 * age))
-    train(compose_config(overrides))
-    assert tables(folder) == expected
-    assert read_json(folder / MANIFEST)["resumed"] >= 1
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"a\.json: no space left"):
+        write_text(file, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and file.read_text() == "old"
 
 
 # ------------------------------------------------------------------------------------------------ two at once

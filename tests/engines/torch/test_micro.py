@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from support.late import LATE
-from support.training import SECTION
+from support.training import SECTION, responses
 
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Group, Prompt, Samples
-from bapo.engines.shared.shortcuts import shortcut
+from bapo.engines.shared import shortcut
 
 if LATE:
     import torch
@@ -50,10 +50,7 @@ def groups_of(sizes: tuple[int, ...] = (4, 4, 4, 4)) -> list[Group]:
     """Responses of 1 to 9 tokens behind prompts with a common head; fresh, re-evaluated and replayed groups."""
     rng, made = np.random.default_rng(3), []
     for n, size in enumerate(sizes):
-        lengths = rng.integers(1, 10, size).astype(np.int32)
-        tokens = np.zeros((size, int(lengths.max())), dtype=np.int32)
-        for i, length in enumerate(lengths):
-            tokens[i, :length] = rng.integers(2, VOCABULARY, length)
+        tokens, lengths = responses(rng, size, (1, 10), VOCABULARY)
         logprobs = np.where(tokens > 0, -6.0 + rng.normal(0, 0.1, tokens.shape), 0).astype(np.float32)
         row = Row((*HEAD, *rng.integers(2, VOCABULARY, 2 + 3 * n).tolist()), "")
         origin = (FRESH, FRESH, REEVALUATED, REPLAYED)[n % 4]
@@ -66,7 +63,7 @@ def learner_of(method: tuple[str, dict], fast: bool, **changes) -> Learner:
     model, config = llama(fast), {"train": TRAIN | changes, "sampling": {"temperature": 0.9}, "seed": 1}
     built = methods.build({"algorithm": method[0], **method[1]}, 4, seed=1)
     reference = copy.deepcopy(model).requires_grad_(False)
-    return Learner(model, reference, 0, OmegaConf.create(config), built)
+    return Learner(model, reference, OmegaConf.create(config), built)
 
 
 def gradients(learner: Learner, groups: list[Group]) -> dict[str, torch.Tensor]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 from support.late import LATE
-from support.training import SECTION
+from support.training import SECTION, responses
 
 from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt, Samples
@@ -43,7 +42,7 @@ def llama(**changes) -> LlamaForCausalLM:
 def learner_of(model: LlamaForCausalLM, **changes) -> Learner:
     config = {"model": {"kind": "scratch"}, "train": TRAIN | changes, "sampling": {"temperature": 1.0}, "seed": 1}
     method = methods.build({"algorithm": "grpo", "kl_coef": 0.0, "entropy_coef": 0.0}, 4, seed=1)
-    return Learner(model, None, 0, OmegaConf.create(config), method)
+    return Learner(model, None, OmegaConf.create(config), method)
 
 
 def groups_of(model: LlamaForCausalLM, count: int = 4, size: int = 4) -> list[Group]:
@@ -51,10 +50,7 @@ def groups_of(model: LlamaForCausalLM, count: int = 4, size: int = 4) -> list[Gr
     rng, made = np.random.default_rng(3), []
     for n in range(count):
         prompt = tuple(int(t) for t in rng.integers(2, 40, 3 + n))
-        lengths = rng.integers(2, 7, size).astype(np.int32)
-        tokens = np.zeros((size, int(lengths.max())), dtype=np.int32)
-        for i, length in enumerate(lengths):
-            tokens[i, :length] = rng.integers(2, 40, length)
+        tokens, lengths = responses(rng, size, (2, 7), 40)
         ids = torch.tensor([[*prompt, *row] for row in tokens.tolist()])
         with torch.no_grad():
             scored = models.score(model, ids, torch.full((size,), len(prompt)), tokens.shape[1]).logprobs
@@ -151,16 +147,3 @@ def test_a_run_in_bfloat16_resumes_bit_for_bit(narrow: list[str], method: list[s
     assert all(t.dtype == torch.float32 and torch.equal(t.bfloat16(), exported[n]) for n, t in kept.items())
     assert any(not torch.equal(t, exported[n].float()) for n, t in kept.items())
     assert_resumes_bit_for_bit(folder, overrides)
-
-
-def test_checkpoints_without_float32_weights_are_refused(narrow: list[str], tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    from bapo.engines.torch.checkpoints import load_optimizer, optimizer_tensors
-    from bapo.errors import UserError
-
-    one = learner_of(llama().bfloat16())
-    tensors = {n: t for n, t in optimizer_tensors(one).items() if "embed" not in n}
-    save_file(tensors, tmp_path / "optimizer.safetensors")
-    with pytest.raises(UserError, match=r"no float32 weights of model\.embed_tokens\.weight"):
-        load_optimizer(one, tmp_path / "optimizer.safetensors")

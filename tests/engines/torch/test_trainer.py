@@ -122,18 +122,13 @@ def test_same_seed_same_numbers_and_other_seed_others(tiny_world: list[str], und
     assert weights(run_directory(other)) != weights(undisturbed)
 
 
-OTHERS = (pytest.param(moment, marks=pytest.mark.system) for moment in ("at the start", "while writing one", "late"))
-
-
-@pytest.mark.parametrize("moment", ["after a checkpoint", *OTHERS])
+@pytest.mark.parametrize("moment", ["after a checkpoint", pytest.param("while writing one", marks=pytest.mark.system)])
 def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, moment: str) -> None:
     name = "killed-" + moment.replace(" ", "-")
     overrides, folder = twin(tiny_world, undisturbed, name)
     trigger = {
-        "at the start": lambda: (folder / MANIFEST).exists(),
         "after a checkpoint": lambda: checkpoints.folder_of(folder, 2).exists(),
         "while writing one": lambda: any((folder / "checkpoints").glob(".step_*.tmp")),
-        "late": lambda: checkpoints.folder_of(folder, 4).exists(),
     }[moment]
     for _ in range(5):  # the moment can be missed, and then the run ends undisturbed
         process = start(overrides)
@@ -186,7 +181,7 @@ def test_truncated_table_is_refused_and_rebuilt(tiny_world: list[str], undisturb
     table.write_bytes(table.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"steps\.parquet is damaged"):
         read_table(table)
-    with pytest.raises(UserError, match=r"steps\.parquet has \d+ bytes instead of"):
+    with pytest.raises(UserError, match=r"steps\.parquet is missing or damaged"):
         verify_files(folder)
     (folder / SUMMARY).unlink()  # the cure that the message names
     train(compose_config(overrides))

@@ -34,8 +34,7 @@ from verl.workers.utils.padding import response_from_nested
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import FRESH, ORIGINS, Group
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.learner import Critic, Learner
 from bapo.engines.verl import cpu, verl_config
 from bapo.engines.verl import critic as verl_critic
 from bapo.engines.verl.batches import LAYOUT, lay_out
@@ -69,7 +68,7 @@ def batch(name: str) -> tuple[methods.Method, list[Group], int]:
 
 def torch_critic(method: methods.Method) -> Critic:
     """With a head that is not 0, or every value would be."""
-    critic = Critic(tiny_model(2), 0, OmegaConf.create({"model": {"kind": "scratch"}, "train": TRAIN}), method)
+    critic = Critic(tiny_model(2), OmegaConf.create({"model": {"kind": "scratch"}, "train": TRAIN}), method)
     torch.manual_seed(5)
     with torch.no_grad():
         critic.model.lm_head.weight.normal_(0, 0.3)

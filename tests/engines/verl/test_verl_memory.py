@@ -112,7 +112,7 @@ def test_what_lies_in_host_memory_is_not_on_the_card(key: str, model: str, state
 
 def test_the_size_of_the_card_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = verl_config.gpu_devices.Gpu
-    listed = (gpu("0", "GPU-a", "big", 81_920, "580"), gpu("1", "GPU-b", "small", 24_576, "580"))
+    listed = (gpu("0", "GPU-a", 81_920), gpu("1", "GPU-b", 24_576))
     monkeypatch.setattr(verl_config.gpu_devices, "installed", lambda: listed)
     for visible, expected in (("0,1", 25.8), ("0", 85.9), ("", memory.CARD)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -13,7 +13,6 @@ pytest.importorskip("vllm", reason="vLLM is not installed; containers/vllm_cpu/i
 
 from support import hub_models
 
-from bapo.engines.shared import vllm
 from bapo.engines.verl import verl_config
 from bapo.experiments import compose as configuration
 
@@ -75,9 +74,3 @@ def test_vllm_on_cpu_cores_reads_it_too() -> None:
 def assert_fits(found: Any, config: Any) -> None:
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     assert (found.max_model_len, found.seed) == (row, config.seed)
-
-
-def test_the_heads_that_are_refused_early_are_those_that_vllm_refuses_late() -> None:
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    assert list(vllm.HEADS) == CPUAttentionBackend.get_supported_head_sizes()

@@ -15,12 +15,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from bapo import seeds, tasks
+from bapo.engines.shared import shortcut
 from bapo.engines.shared.models import chats, images, pretrained
 from bapo.engines.shared.models.images import Images
-from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
-from bapo.gpu import environment
 from bapo.store.files import Json
 from bapo.tasks.job import base_folder
 from bapo.validate import plain
@@ -32,19 +31,10 @@ if TYPE_CHECKING:
 #: response positions alone. Every other model goes through its full forward.
 _PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2", *images.FAMILIES}
 
-#: What the configurations of models that read images call the ids of these tokens.
-_VISION_TOKENS = {
-    "image": "image_pad",
-    "video": "video_pad",
-    "vision_start": "vision_start",
-    "vision_end": "vision_end",
-}
-
 
 def device_of(config: Config) -> torch.device:
     if config.device == "cuda" and not torch.cuda.is_available():
-        environment.require(1)
-        raise UserError("device=cuda: no CUDA device is visible; use device=cpu or device=auto")
+        raise UserError("device=cuda: torch sees no GPU; use device=cpu or device=auto, or let bapo gpu-check say why")
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(config.device)
@@ -80,8 +70,9 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     if sees:
         text = {**architecture.pop("text_config"), **vocabulary}
         text["tie_word_embeddings"] = architecture.get("tie_word_embeddings", False)
-        marks = {f"{name}_token_id": f"<|{word}|>" for name, word in _VISION_TOKENS.items()}
-        vocabulary = {"text_config": text, **{k: tokenizer.convert_tokens_to_ids(t) for k, t in marks.items()}}
+        marks = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
+        ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{word}|>") for name, word in marks.items()}
+        vocabulary = {"text_config": text, **ids}
     hf_config = AutoConfig.for_model(kind, **vocabulary, **architecture)
     torch.manual_seed(seeds.key64(config.base.seed, "initial weights") % 2**63)
     family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
@@ -104,9 +95,7 @@ def _require_known(blank: transformers.PreTrainedConfig, architecture: Json, pat
 
 
 def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return (model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
-    if isinstance(path, Path) and not (path / "config.json").is_file():
-        raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
+    """Return (model, tokenizer) from a local folder or the hub. Raises UserError where it cannot be loaded."""
     pretrained.register(config)
     revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
     try:
@@ -117,9 +106,10 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
         )
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(path, **revision), config)
     except (OSError, ValueError, SafetensorError) as error:
-        cure = "get or train the model again"
-        raise UserError(f"{path}: not a Hugging Face model: {str(error).splitlines()[0]}; {cure}") from error
-    return model.to(device).eval(), tokenizer
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a Hugging Face model: {reason}; get or train the model again") from error
+    torch.nn.Module.to(model, device)
+    return model.eval(), tokenizer
 
 
 def start_path(config: Config) -> Path:
@@ -139,32 +129,22 @@ def load_processor(model: PreTrainedModel, path: Path | str, config: Config) -> 
     return images.load_processor(path, None if isinstance(path, Path) else config.model.revision)
 
 
-def special_tokens(
-    tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None = None
-) -> tuple[tuple[int, ...], int]:
-    """Return the tokens that end a response, and the padding token; not every tokenizer names both.
+def end_tokens(tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None = None) -> tuple[int, ...]:
+    """Return the tokens that end a response, the tokenizer's first; ``sampling.stop_tokens`` may name more.
 
-    generation: the model's ``generation_config``; a chat model's may name more end tokens, and so may
-    ``sampling.stop_tokens``. The tokenizer's comes first.
+    generation: the model's ``generation_config``, if it can generate; a chat model's may name more, too.
     """
-    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     more = getattr(generation, "eos_token_id", None)
-    ends = [end, *(more if isinstance(more, list | tuple) else [more]), *chats.more_ends(tokenizer)]
-    return tuple(dict.fromkeys(int(e) for e in ends if e is not None)), (pad if pad is not None else end or 0)
-
-
-def generation_of(model: PreTrainedModel) -> GenerationConfig | None:
-    """Return a model's ``generation_config``, which may name end tokens; None for a family that cannot generate."""
-    return getattr(model, "generation_config", None)
+    ends = [tokenizer.eos_token_id, *(more if isinstance(more, list | tuple) else [more]), *chats.more_ends(tokenizer)]
+    return tuple(dict.fromkeys(int(e) for e in ends if e is not None))
 
 
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | ProcessorMixin, folder: Path) -> None:
     """Write weights as safetensors, configuration and tokenizer (or its processor) in Hugging Face format."""
-    if (generation := generation_of(model)) is not None:
-        generation.do_sample = True  # sampling is configured by us, never by a file beside the weights
+    if getattr(model, "generation_config", None) is not None:
+        model.generation_config.do_sample = True  # sampling is configured by us, never by a file beside the weights
     model.save_pretrained(folder, safe_serialization=True)
-    with chats.own_template(tokenizer):
-        tokenizer.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def parameter_count(model: PreTrainedModel) -> int:
@@ -223,6 +203,6 @@ def inputs(
     if pictures is None or not any(p is not None for p in pictures):
         return {"input_ids": ids}
     lengths = starts.tolist()
-    views = images.look_once(model, [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)], pictures)
+    views = images.look(model, [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)], pictures)
     embeddings, positions = images.embed(model, ids, [0] * len(ids), lengths, views)
     return {"inputs_embeds": embeddings, "position_ids": positions}

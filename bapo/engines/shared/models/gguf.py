@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import transformers
+from gguf import GGUFReader
+from tokenizers import decoders, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from bapo.engines.shared.models import chats
 from bapo.errors import UserError
 from bapo.store.files import Json
 
@@ -30,50 +31,33 @@ def convert(source: Path, folder: Path) -> Json:
     each) and parameters. Raises UserError for a file whose tokenizer is not SmolLM2's, or that is read wrongly.
     """
     transformers.utils.logging.disable_progress_bar()  # a job's log has lines of ours
-    facts = _Facts(source)
+    reader = GGUFReader(source)
+    kind = f"{_field(reader, 'ggml.model')}/{_field(reader, 'ggml.pre')}"
+    if kind != "gpt2/smollm":
+        cure = "take the model in Hugging Face's format: model.path=FOLDER or a name on the hub"
+        raise UserError(f"{source.name}: its tokenizer is {kind}; only SmolLM2's (gpt2/smollm) was checked; {cure}")
+    end = int(_field(reader, "ggml.eos_token_id"))
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    _mend(tokenizer, facts)
+    tokenizer.chat_template = _field(reader, "chat_template")
+    _mend(tokenizer, end)
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     model.config.architectures = [type(model).__name__]
-    model.config.eos_token_id = model.generation_config.eos_token_id = facts.end
-    if not all(bool(torch.isfinite(p).all()) for p in model.parameters()):
-        raise UserError(f"{source.name}: some of its weights are not finite")
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    _check(AutoTokenizer.from_pretrained(folder), facts)
-    return {"quantisation": facts.types, "parameters": sum(p.numel() for p in model.parameters())}
+    check(AutoTokenizer.from_pretrained(folder), source.name, end)
+    types = Counter(tensor.tensor_type.name for tensor in reader.tensors)
+    return {"quantisation": dict(types), "parameters": sum(p.numel() for p in model.parameters())}
 
 
-class _Facts:
-    """What a file says of itself. end: the id of the token that ends a turn; types: of tensors, with their number."""
-
-    def __init__(self, source: Path) -> None:
-        from gguf import GGUFReader
-
-        reader = GGUFReader(source)
-        self.name = source.name
-        self.end = int(self._field(reader, "tokenizer.ggml.eos_token_id"))
-        self.template = str(self._field(reader, "tokenizer.chat_template"))
-        self.size = len(reader.get_field("tokenizer.ggml.tokens").data)
-        self.types = dict(Counter(tensor.tensor_type.name for tensor in reader.tensors))
-        kind = (self._field(reader, "tokenizer.ggml.model"), self._field(reader, "tokenizer.ggml.pre"))
-        if kind != ("gpt2", "smollm"):
-            raise UserError(
-                f"{self.name}: its tokenizer is {'/'.join(map(str, kind))}; only SmolLM2's (gpt2/smollm) was checked. "
-                "Take the model in Hugging Face's format: model.path=FOLDER or a name on the hub"
-            )
-
-    def _field(self, reader: Any, key: str) -> Any:
-        if (field := reader.get_field(key)) is None:
-            raise UserError(f"{self.name}: the file does not say {key}")
-        return field.contents()
+def _field(reader: GGUFReader, key: str) -> Any:
+    field = reader.get_field(f"tokenizer.{key}")
+    return field and field.contents()
 
 
-def _mend(tokenizer: PreTrainedTokenizerBase, facts: _Facts) -> None:
-    from tokenizers import decoders, pre_tokenizers
-
-    tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(facts.end)
-    tokenizer.chat_template = facts.template
+def _mend(tokenizer: PreTrainedTokenizerBase, end: int) -> None:
+    """Give the tokenizer SmolLM2's pieces. end: the id of the token that ends a turn."""
+    tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(end)
     tokenizer.clean_up_tokenization_spaces = False
     backend = tokenizer.backend_tokenizer
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -84,16 +68,9 @@ def _mend(tokenizer: PreTrainedTokenizerBase, facts: _Facts) -> None:
         tokenizer.init_kwargs.pop(key, None)
 
 
-def _check(tokenizer: PreTrainedTokenizerBase, facts: _Facts) -> None:
-    """Raise UserError unless the tokenizer, read again, is the one that the file describes."""
+def check(tokenizer: PreTrainedTokenizerBase, name: str, end: int) -> None:
+    """Raise UserError unless the tokenizer, read again, is the one that the file ``name`` describes."""
     ids = tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
-    found = {
-        "the end token": (tokenizer.eos_token_id, facts.end),
-        "the number of tokens": (len(tokenizer), facts.size),
-        "a text, encoded and decoded": (tokenizer.decode(ids), _TEXT),
-        "its pieces": (tokenizer.convert_ids_to_tokens(ids)[: len(_PIECES)], _PIECES),
-        "the end of a turn in the chat template": (chats.turn_end(tokenizer), facts.end),
-    }
-    for what, (was, wanted) in found.items():
-        if was != wanted:
-            raise UserError(f"{facts.name}: transformers reads {what} as {was!r}, expected {wanted!r}")
+    found = (tokenizer.eos_token_id, tokenizer.decode(ids), tokenizer.convert_ids_to_tokens(ids)[: len(_PIECES)])
+    if found != (end, _TEXT, _PIECES):
+        raise UserError(f"{name}: transformers reads its tokenizer as {found}, expected {(end, _TEXT, _PIECES)}")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bapo import tasks
-from bapo.engines.shared.shortcuts import shortcut
+from bapo.engines.shared import shortcut
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
@@ -96,7 +96,7 @@ def prepare(
     """Return the tokens, with a placeholder for each image token, and the prepared images of every prompt.
 
     texts: prompts in the model's own template; images: each prompt's, as bytes of a file or as Pillow images. Raises
-    ValueError if a prompt has not as many images as its text has places for, or they are no images.
+    ValueError where text and images do not fit.
     """
     prepared: list[tuple[list[int], Images | None]] = []
     for start in range(0, len(texts), _CHUNK):
@@ -151,18 +151,17 @@ def register_processor() -> type:
             ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
 
     Qwen2_5_VLProcessor.__module__ = Full.__module__
-    qwen2_5_vl.Qwen2_5_VLProcessor = Qwen2_5_VLProcessor  # where AutoProcessor looks the name up
+    # where AutoProcessor looks the name up
+    qwen2_5_vl.Qwen2_5_VLProcessor = Qwen2_5_VLProcessor  # type: ignore[misc, assignment]
     return Qwen2_5_VLProcessor
 
 
 def build_processor(
     tokenizer: PreTrainedTokenizerBase, patch_size: int, merge_size: int, temporal_patch_size: int, pixels: int
 ) -> ProcessorMixin:
-    """Return Qwen2.5-VL processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0 and black -2.
+    """Return Qwen2.5-VL's processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0, black -2.
 
     White paper is most of a diagram: as 0 it leaves the patches to what is drawn on them.
-
-    Raises UserError if torchvision is present and its video processor cannot be made.
     """
     processor = register_processor()
     from transformers import Qwen2VLImageProcessorPil
@@ -177,7 +176,7 @@ def build_processor(
     )
     parts = {"image_processor": images, "tokenizer": tokenizer, "chat_template": tokenizer.chat_template}
     if importlib.util.find_spec("torchvision") is not None:
-        from transformers import Qwen2VLVideoProcessor
+        from transformers import Qwen2VLVideoProcessor  # type: ignore[attr-defined]
 
         parts["video_processor"] = Qwen2VLVideoProcessor(patch_size=patch_size, merge_size=merge_size)
     return processor(**parts)
@@ -193,10 +192,8 @@ def scratch_processor(config: Config, tokenizer: PreTrainedTokenizerBase) -> Pro
         return None
     vision = config.model.architecture.get("vision_config")
     if vision is None:
-        raise UserError(
-            f"model={config.model.name}: this model reads no images (no architecture.vision_config), which "
-            f"task={config.task.name} needs"
-        )
+        cure = f"reads no images (no architecture.vision_config), which task={config.task.name} needs"
+        raise UserError(f"model={config.model.name}: {cure}")
     sizes = (vision["patch_size"], vision["spatial_merge_size"], vision["temporal_patch_size"])
     return build_processor(tokenizer, *sizes, pixels=side * side)
 
@@ -209,10 +206,9 @@ def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMi
     try:
         processor = AutoProcessor.from_pretrained(path, revision=revision)
     except (OSError, ValueError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{path}: its processor, which prepares the images, cannot be loaded: {reason}") from error
+        raise UserError(f"{path}: its processor of images cannot be loaded: {str(error).splitlines()[0]}") from error
     if not hasattr(processor, "image_processor"):
-        raise UserError(f"{path}: this checkpoint has a tokenizer but no image processor; the problems have images")
+        raise UserError(f"{path}: has no image processor, but the problems have images; choose a model that reads them")
     return processor
 
 
@@ -222,55 +218,38 @@ def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMi
 def look(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None]
 ) -> list[View | None]:
-    """Run the vision tower once over the images of all prompts; None for a prompt without any.
+    """Return each prompt as the language model takes it, None for one without images.
 
-    Raises UserError for a model of another family, and if a prompt's image tokens are not what its images need.
+    The vision tower runs once over all images; equal prompts with the same object as their images have the same View.
+    Raises UserError for a model of another family.
     """
-    shown = [i for i, pictures in enumerate(images) if pictures is not None]
+    first: dict[tuple[int, tuple[int, ...]], int] = {}
+    pairs = enumerate(zip(prompts, images, strict=True))
+    owner = [first.setdefault((id(pictures), tuple(p)), n) for n, (p, pictures) in pairs]
+    shown = {i: pictures for i in first.values() if (pictures := images[i]) is not None}
     views: list[View | None] = [None] * len(prompts)
     if not shown:
         return views
     config = model.config
     if config.model_type not in FAMILIES:
-        raise UserError(
-            f"model_type {config.model_type}: the torch engine reads images with {' and '.join(FAMILIES)} only; use "
-            "engine=verl"
-        )
+        known = " and ".join(FAMILIES)
+        raise UserError(f"model_type {config.model_type}: the torch engine reads images with {known}; use engine=verl")
     merge = config.vision_config.spatial_merge_size
-    counts = [int(images[i].image_grid_thw.prod(1).sum()) // merge**2 for i in shown]
-    features = tower(model, [images[i] for i in shown]).split(counts)
-    for i, count, embedded in zip(shown, counts, features, strict=True):
+    counts = [int(pictures.image_grid_thw.prod(1).sum()) // merge**2 for pictures in shown.values()]
+    features = tower(model, list(shown.values())).split(counts)
+    for (i, pictures), embedded in zip(shown.items(), features, strict=True):
         tokens = np.asarray(prompts[i])
         places = np.flatnonzero(tokens == config.image_token_id)
-        if len(places) != count:
-            raise UserError(
-                f"prompt {i} has {len(places)} image tokens, but its images need {count}; prepare both with the "
-                "model's own processor"
-            )
-        views[i] = View(embedded, places, positions(tokens, images[i].image_grid_thw, config.image_token_id, merge))
-    return views
-
-
-def look_once(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None]
-) -> list[View | None]:
-    """:func:`look` for prompts that come several times, each time with the same object as their images.
-
-    Equal prompts have the same View.
-    """
-    first: dict[tuple[int, tuple[int, ...]], int] = {}
-    pairs = enumerate(zip(prompts, images, strict=True))
-    owner = [first.setdefault((id(pictures), tuple(p)), n) for n, (p, pictures) in pairs]
-    chosen = list(first.values())
-    seen = dict(zip(chosen, look(model, [prompts[i] for i in chosen], [images[i] for i in chosen]), strict=True))
-    return [seen[row] for row in owner]
+        assert len(places) == len(embedded), "tokens and images come from the same processor"
+        views[i] = View(embedded, places, positions(tokens, pictures.image_grid_thw, config.image_token_id, merge))
+    return [views[i] for i in owner]
 
 
 def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
     """Return the image tokens of all images in order, [tokens, hidden of the language model]; gradients flow."""
     weight = model.get_input_embeddings().weight
-    pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in images])).to(weight.device)
-    grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])).to(weight.device)
+    pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in images])).to(model.device)
+    grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])).to(model.device)
     visual = model.model.visual
     fast = shortcut("vision", visual)
     if fast is not None and fast.fits(visual, grids):

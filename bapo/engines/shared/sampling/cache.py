@@ -41,6 +41,8 @@ class StaticLayer(DynamicLayer):
     costs no more than it must and needs no mask where all prompts have the same length.
     """
 
+    keys: Tensor
+    values: Tensor
     buffers: tuple[Tensor, ...] = ()
 
     def make_room(self, rows: int, width: int) -> None:
@@ -89,19 +91,20 @@ def pads_left(model: PreTrainedModel) -> bool:
     )
 
 
-class CachedDecoder:
-    """Runs the model's own forward, one prefill a prompt, then one token a row and call."""
+class Decoder:
+    """Runs the model's own forward, one prefill a prompt, then one token a row and call.
+
+    A model that takes no cache computes every token of its rows again: correct, and slow.
+    """
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
         self.model, self.max_tokens = model, max_tokens
         self.device = model.device
         accepted = inspect.signature(model.forward).parameters
-        self.takes_positions = "position_ids" in accepted
+        self.caches, self.takes_positions = "past_key_values" in accepted, "position_ids" in accepted
         self.extra = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
-    def prefill(
-        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
-    ) -> Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] = ()) -> Tensor:
         """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
 
         group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.
@@ -113,10 +116,11 @@ class CachedDecoder:
         uniform = all(len(p) == longest for p in prompts)
         self.mask = None if uniform else columns >= padding[:, None]
         positions = (columns - padding[:, None]).clamp(min=0)
-        self.cache, self.length = DynamicCache(config=self.model.config), longest
+        self.length, self.ids = longest, ids[:, :0]
+        self.cache = DynamicCache(config=self.model.config) if self.caches else DynamicCache()
         layers = self.cache.layers
         layers[:] = [StaticLayer() if type(x) is DynamicLayer else x for x in layers]
-        if views is None or not any(views):
+        if not any(views):
             logits = self._forward(ids, positions)
         else:
             x, where = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
@@ -146,11 +150,14 @@ class CachedDecoder:
             if isinstance(layer, StaticLayer):
                 layer.branch(copied, into, rows)
             else:
-                layer.reorder_cache(order)
-        self.positions = self.positions[order]
+                layer.reorder_cache(order)  # type: ignore[arg-type]  # its LongTensor is this type
+        self.positions, self.ids = self.positions[order], self.ids[order]
         self.mask = None if self.mask is None else self.mask[order]
 
     def _forward(self, ids: Tensor, positions: Tensor, embeddings: Tensor | None = None) -> Tensor:
+        if not self.caches:
+            self.ids = torch.cat([self.ids, ids], 1)
+            return self.model(input_ids=self.ids, return_dict=True).logits[:, -1]
         inputs: Json = dict(self.extra)
         if self.takes_positions:
             inputs["position_ids"] = positions[..., self.length - ids.shape[1] : self.length]
@@ -158,37 +165,6 @@ class CachedDecoder:
             inputs["attention_mask"] = self.mask[:, : self.length].long()
         inputs |= {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
         return self.model(past_key_values=self.cache, use_cache=True, return_dict=True, **inputs).logits[:, -1]
-
-
-class RecomputingDecoder:
-    """Decodes with a model that caches no keys and values: correct, and slow. Prompts must have the same length."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model, self.device = model, model.device
-
-    def prefill(
-        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
-    ) -> Tensor:
-        """As :meth:`CachedDecoder.prefill`, without images."""
-        self.ids = torch.tensor([list(prompt) for prompt in prompts], device=self.device)
-        return self.model(input_ids=self.ids, return_dict=True).logits[:, -1]
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """As :meth:`CachedDecoder.step`; every token of each row is computed again."""
-        self.ids = torch.cat([self.ids, tokens[:, None]], 1)
-        return self.model(input_ids=self.ids, return_dict=True).logits[:, -1]
-
-    def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
-        """As :meth:`CachedDecoder.branch`."""
-        order = torch.arange(rows)
-        order[torch.from_numpy(places)] = torch.from_numpy(sources)
-        self.ids = self.ids[order.to(self.device)]
-
-
-def decoder_for(model: PreTrainedModel, max_tokens: int) -> CachedDecoder | RecomputingDecoder:
-    """Return the decoder for this model: with a cache where its forward takes one."""
-    cached = "past_key_values" in inspect.signature(model.forward).parameters
-    return CachedDecoder(model, max_tokens) if cached else RecomputingDecoder(model)
 
 
 @dataclass

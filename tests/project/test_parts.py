@@ -1,0 +1,152 @@
+"""Parts of a project's own: a task of another package, models and a figure, each one file as docs/project.md shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.late import LATE
+from support.pages import write_examples
+from support.runs import place, write_run, write_study
+
+from analysis import figures, products, report
+from analysis.__main__ import main as analysis
+from bapo import tasks
+from bapo.__main__ import main
+from bapo.errors import UserError
+from bapo.experiments import studies
+from bapo.experiments.compose import compose_config, forget
+from bapo.experiments.identity import base_identity, evaluation_identity
+from bapo.store.files import SUMMARY, read_json
+
+if LATE:
+    import torch
+
+    from bapo.engines.shared import models
+
+MODELS = ("experiments/model/gpt-neox-tiny.yaml", "experiments/model/mine.yaml", "experiments/model/gru-tiny.yaml")
+GRU, LENGTHS = "models/gru.py", "figures/lengths.py"
+STUDY = """\
+name: lengths
+title: Lengths
+figures: [{figure}]
+scales:
+  laptop:
+    - {{task: countdown, models: [qwen2-112k], methods: [grpo, bapo], seeds: [1, 2]}}
+"""
+
+
+# ------------------------------------------------------------------------------------------------ a task
+
+
+def test_a_task_of_another_package_is_found_through_its_entry_point(
+    example_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``bapo init``'s example is in the distribution ``toy-task`` in ``site`` beside the project."""
+    site, task = example_project.parent / "site", example_project / "experiments" / "task" / "ordering.yaml"
+    information = site / "toy_task-1.0.dist-info"
+    information.mkdir(parents=True)
+    (example_project / "tasks" / "ordering.py").rename(site / "toy_task.py")
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-task\nVersion: 1.0\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text("[bapo.tasks]\nordering = toy_task:Ordering\n", encoding="utf-8")
+    task.write_text("name: ordering\ntitle: Ordering\n", encoding="utf-8")
+    tasks._installed.cache_clear()
+    with pytest.raises(UserError, match=r"task/ordering\.yaml: code has no value"):
+        tasks.get("ordering")
+    monkeypatch.syspath_prepend(site)
+    tasks._installed.cache_clear()
+    assert main(["data", "scale=smoke", "task=ordering"]) == 0
+    summary = read_json(example_project / "results/smoke/ordering/data" / SUMMARY)
+    assert summary["problems"]["ordering_test"] == {"problems": 40} and summary["golds"] == {"ordering_test": 40}
+    task.write_text("name: ordering\ntitle: Ordering\ncode: tasks/x.py:X\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no file"):  # a project's class comes before a package's
+        tasks.get("ordering")
+    tasks._installed.cache_clear()
+
+
+# ------------------------------------------------------------------------------------------------ models
+
+
+@pytest.fixture
+def own_models(empty: Path) -> Path:
+    write_examples(empty, *MODELS, GRU)
+    return empty
+
+
+def test_a_family_from_scratch_and_the_same_from_a_folder(own_models: Path) -> None:
+    config = compose_config(["task=countdown", "model=gpt-neox-tiny"])
+    built, tokenizer = models.build_scratch(config)
+    assert type(built).__name__ == "GPTNeoXForCausalLM" and built.config.vocab_size == len(tokenizer)
+    folder = own_models / "models" / "mine"
+    built.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    loaded, words = models.load_start(compose_config(["task=countdown", "model=mine"]), torch.device("cpu"))
+    tokens = torch.tensor([words("1 + 2 =")["input_ids"]])
+    with torch.no_grad():
+        assert torch.equal(loaded(tokens).logits, built.eval()(tokens).logits)
+
+
+def test_a_family_of_the_users_own_code_is_trained_and_evaluated(own_models: Path) -> None:
+    """GRPO on the page's GRU, whose untrained responses have right ones by chance only: steps and samples count."""
+    small = ["scale=smoke", "task=countdown", "model=gru-tiny", "method=grpo"]
+    brief = ["base.iterations=4", "train.steps=2", "probe.points=2", "data.split_sizes.base=64"]
+    for job in ("data", "base", "train", "evaluate"):
+        assert main([job, *small, *brief]) == 0
+    run = own_models / "results/smoke/countdown/gru-tiny/grpo/seed1"
+    assert read_json(run / "checkpoints/step_000002/config.json")["model_type"] == "gru"
+    assert set(read_json(run / "eval/summary.json")["benchmarks"]) == {"cd34", "cd4"}
+
+
+def test_the_code_of_a_family_belongs_to_the_identity_and_comments_do_not(own_models: Path) -> None:
+    def identities() -> tuple[str, str]:
+        forget()
+        config = compose_config(["task=countdown", "model=gru-tiny"])
+        return base_identity(config), evaluation_identity(config)
+
+    code, before = own_models / GRU, identities()
+    code.write_text(code.read_text() + "# a comment\n")
+    assert identities() == before
+    code.write_text(code.read_text().replace("batch_first=True", "batch_first=True, dropout=0.1"))
+    assert all(new != old for new, old in zip(identities(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    "code, override, message",
+    [
+        ("class Gru: ...", "seed=1", "models/gru.py:Gru: "),
+        (None, "engine=verl", "verl"),
+        ('model_type = "gpt2"', "seed=1", "gpt2"),
+    ],
+)
+def test_a_family_that_cannot_be_is_refused(own_models: Path, code: str | None, override: str, message: str) -> None:
+    text = (own_models / GRU).read_text()
+    if code is not None:
+        (own_models / GRU).write_text(text.replace('model_type = "gru"', code) if "model_type" in code else code)
+    with pytest.raises(UserError, match=message):
+        models.build_scratch(compose_config(["task=countdown", "model=gru-tiny", override]))
+
+
+# ------------------------------------------------------------------------------------------------ a figure
+
+
+def test_a_figure_is_drawn_beside_its_studys_comparison_and_shown_in_the_report(empty: Path) -> None:
+    write_examples(empty, LENGTHS)
+    file = empty / "experiments" / "study" / "lengths.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(STUDY.format(figure=f"{LENGTHS}:response_lengths"))
+    cells = [("tiny", method, seed) for method in ("grpo", "bapo") for seed in (1, 2)]
+    for _, method, seed in cells:
+        steps = [{"response_length": 10.0 * seed + i} for i in range(3)]
+        write_run(place(empty, method, seed), {"a": [[0, 1]] * 4, "b": [[1, 0]] * 4}, steps=steps)
+    study, out = write_study(empty, cells, name="lengths", reference="grpo"), empty / "tables"
+    assert analysis(["comparison", "--study", str(study), "--out", str(out)]) == 0
+    data = (out / "comparison_lengths_response_lengths.csv").read_text().splitlines()
+    assert data[0].startswith("step,response_length") and len(data) == 1 + 4 * 3
+    (table,) = (part for part in report._parts(out, out) if part.key == "comparison_lengths")
+    assert [picture.file for picture in table.pictures] == ["comparison_lengths_response_lengths.svg"]
+    assert products.own_figures("lengths") == [f"{LENGTHS}:response_lengths"] and products.own_figures("table1") == []
+    file.write_text(STUDY.format(figure="figures/none.py:draw"))
+    with pytest.raises(UserError, match=r"figures=figures/none\.py:draw: no file"):
+        studies.load_study("lengths", "laptop")
+    with pytest.raises(UserError, match=r"lengths\.py has no other"):
+        figures.function(f"{LENGTHS}:other")
