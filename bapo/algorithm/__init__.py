@@ -1,1 +1,1 @@
-"""The paper's algorithm: rollouts, buffers, losses, theory. Imports only ``bapo.seeds``; only losses loads torch."""
+"""The paper's algorithm: rollouts, buffers, losses, theory. Imports only ``bapo.seeds``, and never torch."""

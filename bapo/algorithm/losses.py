@@ -1,11 +1,15 @@
-"""Policy losses as pure functions of tensors; the torch engine calls them, the verl engine registers them with verl."""
+"""Policy losses as pure functions of tensors; the torch engine calls them, the verl engine registers them with verl.
+
+They use the tensors' own methods, so a method is read without torch, whose import takes seconds.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: verl clamps the log-ratio before the exponential.
 LOG_RATIO_LIMIT = 20.0
@@ -66,7 +70,7 @@ class ValueInputs:
 
 def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
     """Return rho = pi_theta / alpha for each token (paper, below eq. 3), its log clamped to +-20 as in verl."""
-    return torch.exp((logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+    return (logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
 def shaped_ratio(ratio: Tensor, shape: float) -> Tensor:
@@ -86,13 +90,13 @@ def clipped_surrogate(
     it, [max(centre - low, 0), centre + high] (Mroueh et al. 2505.22257; there centre = pi_k / alpha). ``dual`` > 1
     bounds the loss at -dual * A for negative advantages (dual-clip PPO, Ye et al. 2020; verl's c = 3); 0 is off.
     """
-    lower = torch.full_like(ratio, 1.0 - low) if centre is None else (centre - low).clamp(min=0.0)
-    upper = torch.full_like(ratio, 1.0 + high) if centre is None else centre + high
-    unclipped, clipped = -advantages * ratio, -advantages * torch.minimum(torch.maximum(ratio, lower), upper)
-    loss = torch.maximum(unclipped, clipped)
+    lower = ratio.new_full(ratio.shape, 1.0 - low) if centre is None else (centre - low).clamp(min=0.0)
+    upper = ratio.new_full(ratio.shape, 1.0 + high) if centre is None else centre + high
+    unclipped, clipped = -advantages * ratio, -advantages * ratio.maximum(lower).minimum(upper)
+    loss = unclipped.maximum(clipped)
     active = (clipped > unclipped).float()
     if dual > 1.0:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual), loss)
+        loss = loss.minimum(-advantages * dual).where(advantages < 0, loss)
     return loss, active
 
 
@@ -104,16 +108,16 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
     """
     error = (values - returns) ** 2
     if not clip:
-        return 0.5 * error, torch.zeros_like(error)
-    near = torch.maximum(torch.minimum(values, old_values + clip), old_values - clip)
+        return 0.5 * error, error.new_zeros(error.shape)
+    near = values.minimum(old_values + clip).maximum(old_values - clip)
     clipped = (near - returns) ** 2
-    return 0.5 * torch.maximum(error, clipped), (clipped > error).float()
+    return 0.5 * error.maximum(clipped), (clipped > error).float()
 
 
 def low_variance_kl(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
     """Estimate KL(pi_theta || other) per token by k3: exp(d) - d - 1, d = log other - log pi (verl "low_var_kl")."""
     d = (other_logprobs - logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    return (torch.exp(d) - d - 1.0).clamp(-10.0, 10.0)
+    return (d.exp() - d - 1.0).clamp(-10.0, 10.0)
 
 
 def aggregate(

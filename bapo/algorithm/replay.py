@@ -78,7 +78,7 @@ class HighQuality:
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups)
 
-    def add(self, groups: Iterable[Group]) -> None:
+    def extend(self, groups: Iterable[Group]) -> None:
         self._groups.extend(groups)
         while self.capacity is not None and len(self._groups) > self.capacity:
             self._groups.popleft()
@@ -92,9 +92,6 @@ class HighQuality:
         gone = {id(g) for g in groups}
         self._groups = deque(g for g in self._groups if id(g) not in gone)
 
-    def restore(self, groups: Iterable[Group]) -> None:
-        self._groups = deque(groups)
-
 
 class ResponseCache:
     """The last ``capacity`` single responses to each prompt, as in RePO (SihengLi99/RePO, replay_grpo_trainer)."""
@@ -103,9 +100,13 @@ class ResponseCache:
         self.capacity = capacity
         self._responses: dict[str, deque[Group]] = {}
 
-    def add(self, group: Group) -> None:
-        entries = self._responses.setdefault(group.prompt.id, deque(maxlen=self.capacity))
-        entries.extend(group.select([i]) for i in range(group.size))
+    def __iter__(self) -> Iterator[Group]:
+        return (response for responses in self._responses.values() for response in responses)
+
+    def extend(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            responses = self._responses.setdefault(group.prompt.id, deque(maxlen=self.capacity))
+            responses.extend(group.select([i]) for i in range(group.size))
 
     def of(self, prompt_id: str) -> list[Group]:
         """Return the responses to a prompt as groups of one, oldest first."""
@@ -113,11 +114,3 @@ class ResponseCache:
 
     def forget(self, prompt_id: str) -> None:
         self._responses.pop(prompt_id, None)
-
-    def all(self) -> list[Group]:
-        return [g for entries in self._responses.values() for g in entries]
-
-    def restore(self, groups: Iterable[Group]) -> None:
-        self._responses = {}
-        for g in groups:
-            self._responses.setdefault(g.prompt.id, deque(maxlen=self.capacity)).append(g)

@@ -7,7 +7,6 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from bapo import project
@@ -17,7 +16,7 @@ from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
 
-__all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "checked", "config_of", "get", "table"]
+__all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "config_of", "get", "table"]
 
 _BUILT_IN = {
     "grpo": "bapo.methods.grpo:GRPO",
@@ -25,18 +24,18 @@ _BUILT_IN = {
     "grpo_delayed": "bapo.methods.grpo:DelayedGRPO",
     "repo": "bapo.methods.repo:RePO",
     "remix": "bapo.methods.remix:ReMix",
-    "gspo": "bapo.methods.gspo:GSPO",
+    "gspo": "bapo.methods.grpo:GSPO",
     "mopps": "bapo.methods.mopps:MoPPS",
     "areal": "bapo.methods.areal:AReaL",
     "arpo": "bapo.methods.arpo:ARPO",
-    "dots_rr": "bapo.methods.dots_rr:RolloutReplay",
+    "dots_rr": "bapo.methods.dots:RolloutReplay",
     "dots": "bapo.methods.dots:DOTS",
     "partial_rollouts": "bapo.methods.partial_rollouts:PartialRollouts",
     "luffy": "bapo.methods.luffy:LUFFY",
     "exgrpo": "bapo.methods.exgrpo:ExGRPO",
-    "relift": "bapo.methods.relift:ReLIFT",
+    "relift": "bapo.methods.luffy:ReLIFT",
     "ppo": "bapo.methods.ppo:PPO",
-    "ba_ppo": "bapo.methods.ba_ppo:BAPPO",
+    "ba_ppo": "bapo.methods.ppo:BAPPO",
     "bapo": "bapo.methods.bapo:BAPO",
     "bapo_code": "bapo.methods.bapo_code:BAPOCode",
     "bapo_released": "bapo.methods.bapo_code:BAPOReleased",
@@ -92,20 +91,14 @@ def revision(algorithm: str) -> list[object]:
     return [cls.revision, *([project.code_digest_of(algorithm)] if project.is_place(algorithm) else [])]
 
 
-def defaults(algorithm: str) -> DictConfig:
-    """Return the defaults of an algorithm's class, its vetted setting. Raises MethodError for an unknown algorithm."""
-    return OmegaConf.create(get(algorithm).Config().model_dump())
-
-
 def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
     """Read a ``method`` node: the options of its algorithm, checked, with defaults where it names none.
 
     Raises MethodError naming the key, the value and the cure.
     """
     if isinstance(content, MethodConfig):
-        content = content.model_dump()
-    plain = OmegaConf.to_container(content, resolve=True) if isinstance(content, DictConfig) else content
-    values: dict[str, Any] = {str(k): v for k, v in plain.items()} if isinstance(plain, Mapping) else {}
+        return content
+    values = dict(content)
     if not values.get("algorithm"):
         raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
     schema = get(values["algorithm"]).Config
@@ -120,11 +113,6 @@ def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
         at = ".".join(map(str, ("method", *first["loc"])))
         cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
         raise MethodError(f"{at}={first['input']}: {cure}" if first["loc"] else f"{at}.{cure}") from None
-
-
-def checked(node: Mapping[str, Any]) -> DictConfig:
-    """Return a ``method`` node with its class's defaults, checked as :func:`config_of` does."""
-    return OmegaConf.create(config_of(node).model_dump())
 
 
 def build(node: Mapping[str, Any] | MethodConfig, batch_size: int, seed: int) -> Method:

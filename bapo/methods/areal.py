@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
+from bapo.algorithm import losses
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, State, Type
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 
 class DecoupledConfig(MethodConfig):
@@ -36,14 +35,10 @@ class Decoupled(Method):
 
     def ratio(self, inputs: LossInputs) -> Tensor:
         """Return pi_theta / pi_k [N, T]."""
-        from bapo.algorithm import losses
-
         assert inputs.step_logprobs is not None
         return losses.importance_ratio(inputs.logprobs, inputs.step_logprobs)
 
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        from bapo.algorithm import losses
-
         assert inputs.step_logprobs is not None
         values, clipped = super().surrogate(ratio, inputs)
         staleness = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
@@ -69,27 +64,17 @@ class AReaL(Decoupled):
 
     Config = AReaLConfig
     config: AReaLConfig
+    kept: list[Group]
     summary = "rollouts eta steps ahead of the updates, decoupled PPO loss"
     source = "Fu et al. 2505.24298"
     cost = "1 x rollouts"
-
-    def __init__(self, config: AReaLConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-        self.queue: list[Group] = []
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         return sampler.draw(self.batch_size * (1 + self.config.staleness * (step == 1)))
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        self.queue += fresh
-        batch, self.queue = self.queue[: self.batch_size], self.queue[self.batch_size :]
+        self.kept += fresh
+        batch, self.kept = self.kept[: self.batch_size], self.kept[self.batch_size :]
         return Batch(
-            [g.as_origin(FRESH if g.step == step else REPLAYED) for g in batch], metrics={"queue": len(self.queue)}
+            [g.as_origin(FRESH if g.step == step else REPLAYED) for g in batch], metrics={"queue": len(self.kept)}
         )
-
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        return {}, list(self.queue)
-
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.queue = list(groups)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
-from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, OpenShare, Sampler, State, Type
+from bapo.algorithm.rollouts import Group
+from bapo.methods.base import KL, Batch, Method, MethodConfig, OpenShare, Sampler, Type
 
 
 class ARPOConfig(MethodConfig):
@@ -36,13 +35,14 @@ class ARPO(Method):
 
     Config = ARPOConfig
     config: ARPOConfig
+    kept: ResponseCache
     summary = "a stored correct response takes a place in groups that are all wrong"
     source = "Lu et al. 2505.16282; dvlab-research/ARPO"
     cost = "1 x rollouts"
 
     def __init__(self, config: ARPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.positives = ResponseCache(config.capacity)
+        self.kept = ResponseCache(config.capacity)
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         rng = self.random("arpo", step)
@@ -50,14 +50,14 @@ class ARPO(Method):
         for group in fresh:
             correct = np.flatnonzero(group.rewards > self.config.positive)
             if len(correct):
-                self.positives.add(group.select(correct))
+                self.kept.extend([group.select(correct)])
         return Batch(
             groups, metrics={"replayed_responses": sum(a is not b for a, b in zip(groups, fresh, strict=True))}
         )
 
     def _helped(self, group: Group, rng: np.random.Generator) -> Group:
         failed = group.rewards.std() < self.config.max_std and group.mean < self.config.max_mean
-        stored = self.positives.of(group.prompt.id) if failed else []
+        stored = self.kept.of(group.prompt.id) if failed else []
         if not stored:
             return group
         helper, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
@@ -68,10 +68,3 @@ class ARPO(Method):
             samples=samples,
             off_policy=np.arange(group.size) == 0,
         )
-
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        return {}, self.positives.all()
-
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.positives.restore(groups)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bapo.algorithm import losses
 from bapo.algorithm.batch import linear_threshold, next_average_reward, online_filter
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.methods.bapo_options import BAPOConfig
@@ -17,8 +19,6 @@ from bapo.methods.grpo import due
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 Groups = list[Group]
 NO_SIGNAL = "no signal in X1"  #: why a fresh group is not trained on
@@ -38,11 +38,12 @@ class BAPO(Method):
     summary = "delayed rollout policy; X1 fresh + X2 re-evaluated hard + X3 replayed middling groups"
     source = "paper section 3, Algorithm 1, eq. 3-8"
     cost = "1 + 1/(2m) x rollouts at most, fewer updates"
+    saved: tuple[str, ...] = ("average_reward",)
 
     def __init__(self, config: BAPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
         self.bad: HardPrompts[Any] = HardPrompts(config.bad_capacity or batch_size)
-        self.high = HighQuality(config.high_steps, config.high_capacity)
+        self.kept = self.high = HighQuality(config.high_steps, config.high_capacity)
         self.average_reward: float | None = None
 
     @property
@@ -141,7 +142,7 @@ class BAPO(Method):
     def store_high(self, groups: Groups, c2: float, c3: float) -> None:
         informative = self.config.high_admission == "informative"
         fits = [above(g.mean, 0) and above(1, g.mean) if informative else between(g.mean, c2, c3) for g in groups]
-        self.high.add(g for g, fit in zip(groups, fits, strict=True) if fit)
+        self.high.extend(g for g, fit in zip(groups, fits, strict=True) if fit)
 
     # ------------------------------------------------------------------ the objective, eq. 3
     def historical(self, group: Group) -> np.ndarray:
@@ -154,16 +155,14 @@ class BAPO(Method):
         """Reduce [N, T] token losses to the mean of the batch, or to the sum of eq. 3's two expectations."""
         if self.config.expectations == "pooled":
             return super().reduce(values, inputs)
-        from bapo.algorithm import losses
-
         return losses.sum_of_parts(values, inputs, self.config.aggregation, (1.0, 1.0))
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[State, Groups]:
+        state, groups = super().state()
         bad = [{"key": e.key, "prompt": e.prompt.id, "mean": e.mean, "step": e.step} for e in self.bad]
-        return {"bad": bad, "average_reward": self.average_reward}, list(self.high)
+        return state | {"bad": bad}, groups
 
     def restore(self, state: State, groups: Groups, prompt: Callable[[str], Prompt]) -> None:
+        super().restore(state, groups, prompt)
         self.bad.restore(HardPrompt(e["key"], prompt(e["prompt"]), e["mean"], e["step"]) for e in state["bad"])
-        self.high.restore(groups)
-        self.average_reward = state["average_reward"]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from bapo.algorithm import advantages
+from bapo.algorithm import advantages, losses
 from bapo.algorithm.batch import linear_threshold
-from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.methods.areal import Decoupled, DecoupledConfig
 from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
@@ -25,8 +26,6 @@ from bapo.methods.base import Batch, Sampler, State
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
 QUOTA_SHARE, QUOTA_STD = 0.75, 2.0  #: X1's share of all responses at most; standard deviation in bins of 1/G (d)
@@ -78,11 +77,12 @@ class BAPOCode(BAPO):
     bad: HardPrompts[StoredPrompt]
     summary = "BAPO as in its authors' code (5a4e246)"
     source = "waunx/BAPO_ICLR at 5a4e246"
+    saved = ("average_reward", "unstored")
 
     def __init__(self, config: BAPOCodeConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
         self.bad.capacity = config.bad_capacity or max(1, round(0.75 * batch_size))
-        self.high = HighQuality(config.high_steps, config.high_capacity or max(1, round(0.25 * batch_size)))
+        self.high.capacity = config.high_capacity or max(1, round(0.25 * batch_size))
         self.unstored = (0.0, 0)  # sum and count of the means of groups that entered no buffer
         self.latest: dict[tuple[str, int], float] = {}  # this step's groups -> their latest mean
 
@@ -122,12 +122,12 @@ class BAPOCode(BAPO):
             chosen = self.random("re-evaluated", step).choice(len(entries), size=limit, replace=False)
             entries = [entries[i] for i in sorted(chosen)]
         groups = [g.as_origin(REEVALUATED) for g in sampler.regenerate([e.prompt for e in entries], policy=c.x2_policy)]
+        improved: Groups = []
+        failed: Groups = []
         for entry, group in zip(entries, groups, strict=True):
             self.bad.replace(replace(entry, again=(*entry.again, group.mean)[-RECENT:]))
-        gains = [above(group.mean, entry.mean) for entry, group in zip(entries, groups, strict=True)]
-        return [g for g, gain in zip(groups, gains, strict=True) if gain], [
-            g for g, gain in zip(groups, gains, strict=True) if not gain
-        ]
+            (improved if above(group.mean, entry.mean) else failed).append(group)
+        return improved, failed
 
     def replayable(self, c2: float, c3: float) -> Groups:
         """Return the stored groups whose latest mean lies in [c2, c3]: B_bad's count too (b)."""
@@ -172,20 +172,14 @@ class BAPOCode(BAPO):
 
     def old_logprobs(self, inputs: LossInputs) -> Tensor:
         """Return log-probabilities [N, T] under pi_k, recomputed; what is replayed keeps those of its step."""
-        import torch
-
         assert inputs.step_logprobs is not None
-        return torch.where(inputs.replayed[:, None], inputs.behaviour_logprobs, inputs.step_logprobs)
+        return inputs.behaviour_logprobs.where(inputs.replayed[:, None], inputs.step_logprobs)
 
     def ratio(self, inputs: LossInputs) -> Tensor:
         """Return pi_theta / pi_k [N, T]."""
-        from bapo.algorithm import losses
-
         return losses.importance_ratio(inputs.logprobs, self.old_logprobs(inputs))
 
     def divergence(self, inputs: LossInputs) -> Tensor:
-        from bapo.algorithm import losses
-
         return losses.low_variance_kl(inputs.logprobs, self.old_logprobs(inputs))
 
     def weight(self, group: Group) -> float:
@@ -214,7 +208,7 @@ class BAPOCode(BAPO):
     def state(self) -> tuple[State, list[Group]]:
         """Return the buffers: B_high's groups, then those that B_bad's entries hold, in the order of the entries."""
         state, high = super().state()
-        state |= {"again": [list(e.again) for e in self.bad], "unstored": list(self.unstored), "high": len(high)}
+        state |= {"again": [list(e.again) for e in self.bad], "high": len(high)}
         return state, [*high, *(e.group for e in self.bad)]
 
     def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
@@ -225,7 +219,6 @@ class BAPOCode(BAPO):
             for e, again, group in entries
         ]
         self.bad.restore(stored)
-        self.unstored = tuple(state["unstored"])
 
 
 class BAPOReleasedConfig(BAPOConfig, DecoupledConfig):

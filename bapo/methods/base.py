@@ -19,7 +19,7 @@ A method with a critic (``uses_critic``) gets its advantages from the critic's v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
@@ -27,18 +27,24 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from bapo import seeds
-from bapo.algorithm import advantages
+from bapo.algorithm import advantages, losses
+from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.validate import Unidentified
 
 if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from torch import Tensor
 
-    from bapo.algorithm.losses import LossInputs, ValueInputs
-
 
 #: what a resumed run needs of a method, as plain data
 State = dict[str, Any]
+
+
+class Kept(Protocol):
+    """The groups that a method keeps for later steps: a list, or a buffer of ``bapo.algorithm.replay``."""
+
+    def __iter__(self) -> Iterator[Group]: ...
+    def extend(self, groups: Iterable[Group], /) -> None: ...
 
 
 class MethodError(ValueError):
@@ -138,9 +144,15 @@ class Method:
     summary: str = "group-relative advantages, on policy"
     source: str = "Shao et al. 2024; paper eq. 1-2"
     cost: str = "1 x rollouts"  #: of a step, relative to GRPO
+    #: whether the engine trains a critic, which then gives the advantages
+    uses_critic: bool = False
+    #: state after ``build_batch`` that the loss gets as ``LossInputs.phase`` (verl computes it in another process)
+    phase: int = 0
+    saved: tuple[str, ...] = ()  #: attributes, plain data, that a resumed run needs
 
     def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
         self.config, self.batch_size, self.seed = config, batch_size, seed
+        self.kept: Kept = []  # groups of this step for later ones
 
     # ------------------------------------------------------------------ before the rollout
     @property
@@ -196,11 +208,6 @@ class Method:
         return False
 
     # ------------------------------------------------------------------ with a critic
-    @property
-    def uses_critic(self) -> bool:
-        """Return whether the engine trains a critic, which then gives the advantages."""
-        return False
-
     def trains_policy(self, step: int) -> bool:
         """Return whether this step updates the policy: False while a critic warms up."""
         return True
@@ -217,12 +224,6 @@ class Method:
 
     # ------------------------------------------------------------------ in each mini-batch
     @property
-    def phase(self) -> int:
-        """Return the state after ``build_batch`` that the loss needs, as ``LossInputs.phase`` (verl computes the loss
-        in another process)."""
-        return 0
-
-    @property
     def needs_reference(self) -> bool:
         """Return whether the loss reads log-probabilities of the reference policy."""
         return self.config.kl_to == "reference" and self.config.kl_coef > 0
@@ -238,8 +239,6 @@ class Method:
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
-        from bapo.algorithm import losses
-
         c = self.config
         values, clipped = self.surrogate(self.ratio(inputs), inputs)
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.recorded_mask, "token-mean")}
@@ -255,14 +254,10 @@ class Method:
 
     def ratio(self, inputs: LossInputs) -> Tensor:
         """Return rho [N, T], by default pi_theta / alpha of each token (below eq. 3)."""
-        from bapo.algorithm import losses
-
         return losses.importance_ratio(inputs.logprobs, inputs.behaviour_logprobs)
 
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         """Return the token losses [N, T] before KL, entropy and weights, and where a clip was active."""
-        from bapo.algorithm import losses
-
         c, values = self.config, inputs.advantages
         values = values if values.dim() == 2 else values[:, None]
         centre = None
@@ -273,16 +268,12 @@ class Method:
 
     def divergence(self, inputs: LossInputs) -> Tensor:
         """Return the penalised KL [N, T] of the current policy, by default to the one that ``kl_to`` names."""
-        from bapo.algorithm import losses
-
         other = inputs.behaviour_logprobs if self.config.kl_to == "rollout" else inputs.reference_logprobs
         assert other is not None
         return losses.low_variance_kl(inputs.logprobs, other)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Reduce [N, T] token losses to the scalar."""
-        from bapo.algorithm import losses
-
         return losses.aggregate(
             values, inputs.mask, self.config.aggregation, inputs.nominal_sequences, inputs.nominal_tokens
         )
@@ -290,10 +281,13 @@ class Method:
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[State, list[Group]]:
         """Return what a resumed run needs: plain data, and groups, whose token arrays are stored apart."""
-        return {}, []
+        return {name: getattr(self, name) for name in self.saved}, list(self.kept)
 
     def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        """Take back what :meth:`state` returned; ``prompt`` finds a training prompt by its id."""
+        """Take back what :meth:`state` returned, in a new method; ``prompt`` finds a training prompt by its id."""
+        for name in self.saved:
+            setattr(self, name, state[name])
+        self.kept.extend(groups)
 
     # ------------------------------------------------------------------ helpers
     def random(self, purpose: str, step: int) -> np.random.Generator:

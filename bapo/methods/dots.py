@@ -1,4 +1,5 @@
-"""DOTS: train on prompts of medium success rate, predicted from the rewards of a few reference prompts."""
+"""DOTS and its rollout replay: half of a batch comes from a first-in-first-out buffer, and the prompts have a medium
+success rate, predicted from the rewards of a few reference prompts."""
 
 from __future__ import annotations
 
@@ -6,16 +7,68 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from bapo.algorithm.batch import informative
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Sampler, Share, State
-from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Share, State, Type
+from bapo.methods.mopps import distinct
 
 #: success rates stay this far from 0 and 1 before their logit is taken, as in the reference
 MARGIN = 1e-4
 #: weight of the prior w = 1, b = 0 in Platt scaling, in reference prompts
 PRIOR = 1.0
+
+
+class RolloutReplayConfig(MethodConfig):
+    kind: Type = "off"
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+    fresh_share: float = Field(0.5, gt=0, le=1)  # sigma: generated share of the batch
+    entropy_coef: float = 0.0
+    #: groups in the buffer; None: the batch size (512 of 512 in the reference)
+    capacity: PositiveInt | None = None
+    #: mu: steps before the first replay
+    first_steps: PositiveInt = 2
+
+
+class RolloutReplay(Method):
+    """Rollout replay (Sun et al. 2506.05316, section 3.3; ASTRAL-Group/data-efficient-llm-rl, ``select_buffer``).
+
+    After the first steps, sigma * B prompts are generated and up to (1 - sigma) * B groups replayed, drawn at random
+    from a FIFO buffer of the last groups. It holds the newest group of each prompt, unless that is all right or all
+    wrong; a replayed group stays in it until it is pushed out. The ratio is pi_theta / alpha_B.
+    """
+
+    Config = RolloutReplayConfig
+    config: RolloutReplayConfig
+    kept: list[Group]
+    summary = "half of each batch replayed from a FIFO buffer of informative groups"
+    source = "Sun et al. 2506.05316; ASTRAL-Group/data-efficient-llm-rl"
+    cost = "0.5 x rollouts"
+
+    def __init__(self, config: RolloutReplayConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.capacity = batch_size if config.capacity is None else config.capacity
+        self.generated = max(1, int(config.fresh_share * batch_size))
+
+    def count(self, step: int) -> int:
+        """Return the number of prompts that a step generates from."""
+        return self.batch_size if step <= self.config.first_steps else self.generated
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        return sampler.draw(self.count(step))
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        replayed: list[Group] = []
+        if step > self.config.first_steps:
+            count = min(self.batch_size - self.generated, len(self.kept))
+            chosen = self.random("rollout replay", step).choice(len(self.kept), size=count, replace=False)
+            replayed = self.replayed([self.kept[i] for i in sorted(chosen)]) if count else []
+        newest = {g.prompt.id: g for g in fresh}
+        others = [g for g in self.kept if g.prompt.id not in newest]
+        self.kept = (others + [g for g in newest.values() if informative(g)])[-self.capacity :]
+        return Batch(list(fresh) + replayed, metrics={"replay_buffer": len(self.kept)})
 
 
 class DOTSConfig(RolloutReplayConfig):
@@ -64,15 +117,11 @@ class DOTS(RolloutReplay):
         self.references = max(3, round(config.reference_share * batch_size))
         self._quality = (math.nan, math.nan)
 
-    def _count(self, step: int) -> int:
-        """Return the number of prompts that a step generates from."""
-        return self.batch_size if step <= self.config.first_steps else self.generated
-
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         self._quality = (math.nan, math.nan)
         if (step - 1) % self.config.every == 0:
             self.queue = self._select(step, sampler)
-        count = self._count(step)
+        count = self.count(step)
         chosen, self.queue = self.queue[:count], self.queue[count:]
         self.predicted = [p for _, p in chosen]
         return [prompt for prompt, _ in chosen]
@@ -80,12 +129,9 @@ class DOTS(RolloutReplay):
     def _select(self, step: int, sampler: Sampler) -> list[tuple[Prompt, float]]:
         """Choose the prompts of the next mu steps, in random order, with their predicted success rates."""
         c = self.config
-        wanted = sum(self._count(s) for s in range(step, step + c.every))
+        wanted = sum(self.count(s) for s in range(step, step + c.every))
         groups = sampler.regenerate(sampler.draw(self.references))
-        drawn = sampler.draw(c.candidates * wanted)
-        candidates = list({p.id: p for p in drawn}.values())
-        if len(candidates) < wanted:  # too few problems: some must come twice
-            candidates = drawn
+        candidates = distinct(sampler.draw(c.candidates * wanted), wanted)
         vectors = standardised(sampler.embed([g.prompt for g in groups] + candidates))
         references, others = vectors[: len(groups)], vectors[len(groups) :]
         rewards = np.array([g.mean for g in groups])
@@ -114,7 +160,7 @@ class DOTS(RolloutReplay):
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[State, list[Group]]:
-        return {"queue": [[prompt.id, value] for prompt, value in self.queue]}, list(self.buffer)
+        return {"queue": [[prompt.id, value] for prompt, value in self.queue]}, list(self.kept)
 
     def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         super().restore(state, groups, prompt)

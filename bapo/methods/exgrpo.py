@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +9,15 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.batch import informative
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt, above
-from bapo.methods.base import Batch, Sampler, Share, State
-from bapo.methods.luffy import shaped_loss
-from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
+from bapo.methods.base import Batch, Sampler, Share
+from bapo.methods.mixed import MixedConfig, MixedMethod, mixed, shaped_loss
 from bapo.methods.repo import merge
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 #: draws from the stream in search of unretired questions, before retired ones are taken again
 TRIES = 4
@@ -55,13 +52,15 @@ class ExGRPO(MixedMethod):
 
     Config = ExGRPOConfig
     config: ExGRPOConfig
+    kept: ResponseCache
     summary = "half of the questions bring back their surest stored response; buckets by correctness"
     source = "Zhan et al. 2510.02245; ElliottYan/LUFFY ExGRPO"
     cost = "1 x rollouts, stored responses scored"
+    saved = ("mixing", "correct", "retired", "size")
 
     def __init__(self, config: ExGRPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.mixing = self.unclipped = False  # replay has started; it had before this batch was drawn
+        self.mixing = False  # replay has started
         self.kept = ResponseCache(config.capacity)
         self.correct: dict[str, int] = {}  # question with kept responses -> number right when last seen
         self.size = 0  # G
@@ -110,7 +109,8 @@ class ExGRPO(MixedMethod):
     # ------------------------------------------------------------------ after the rewards
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         groups = [self._mixed(group) for group in fresh]
-        self.chosen, self.unclipped = {}, self.mixing
+        self.chosen = {}
+        self.phase = int(self.mixing)  # replay had started before this batch was drawn, whatever it brought back
         replayed = sum(g.off_policy is not None for g in groups)
         for group, sampled in zip(groups, fresh, strict=True):
             self._keep(group, sampled.version)
@@ -148,30 +148,15 @@ class ExGRPO(MixedMethod):
                 response = group.select([int(i)])
                 if _text(response) not in known:
                     known.add(_text(response))
-                    self.kept.add(replace(response, off_policy=None, version=version))
+                    self.kept.extend([replace(response, off_policy=None, version=version)])
 
     # ------------------------------------------------------------------ in each mini-batch
-    @property
-    def phase(self) -> int:
-        """Return 1 once a batch's questions were drawn after replay started, even if none brought back a response."""
-        return int(self.unclipped)
-
     def clips(self, inputs: LossInputs) -> bool:
         """Return False in all mini-batches once replay has started (mix_trainer_experience: loss_remove_clip)."""
         return self.config.on_policy_clip or not inputs.phase
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
         return shaped_loss(ratio, inputs, self.config.shape)
-
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        state = {"mixing": self.mixing, "correct": self.correct, "retired": list(self.retired), "size": self.size}
-        return state, self.kept.all()
-
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.mixing, self.size = state["mixing"], state["size"]
-        self.correct, self.retired = dict(state["correct"]), dict.fromkeys(state["retired"])
-        self.kept.restore(groups)
 
 
 def allocate(count: int, weights: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,15 +1,19 @@
-"""GRPO: the base class unchanged, with a delayed rollout policy, and with random rewards."""
+"""GRPO: the base class unchanged, with a delayed rollout policy, with a ratio a sequence, and with random rewards."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import Batch, Centre, Method, MethodConfig, OpenShare, Sampler, Type
+from bapo.methods.base import KL, Batch, Centre, Method, MethodConfig, OpenShare, Sampler, Type
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class GRPO(Method):
@@ -60,6 +64,40 @@ class DelayedGRPO(Method):
 
     def syncs_rollout_policy(self, step: int) -> bool:
         return due(step, self.config.v, self.config.sync_phase)
+
+
+class GSPOConfig(MethodConfig):
+    clip_low: OpenShare = 3e-4
+    clip_high: PositiveFloat = 4e-4
+    dual_clip: float = 0.0
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+
+    @model_validator(mode="after")
+    def _gspo(self) -> Self:
+        self.require(self.clip_centre == "one", "clip_centre", "must be one: the centre pi_k / alpha is a token's")
+        return self
+
+
+class GSPO(Method):
+    """Group sequence policy optimization (Zheng et al. 2507.18071, eq. 5-7; verl's policy loss ``gspo``).
+
+    GRPO with the ratio s(y) = (pi_theta(y) / alpha(y))^(1/|y|), clipped to [1 - 3e-4, 1 + 4e-4].
+    """
+
+    Config = GSPOConfig
+    config: GSPOConfig
+    summary = "GRPO with one importance ratio a sequence"
+    source = "Zheng et al. 2507.18071; verl policy loss gspo"
+
+    def ratio(self, inputs: LossInputs) -> Tensor:
+        """Return s(y) [N, T], the geometric mean over the response, with each token's log-probability gradient.
+
+        s(y) pi(y_t) / sg[pi(y_t)] (GSPO-token, eq. 7; the log clamped at 10 as in verl).
+        """
+        new, old, mask = inputs.logprobs, inputs.behaviour_logprobs, inputs.mask
+        mean = ((new - old) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
+        return (new - new.detach() + mean.detach()).clamp(max=10.0).exp()
 
 
 class RandomRewardConfig(MethodConfig):

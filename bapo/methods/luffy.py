@@ -1,21 +1,45 @@
-"""LUFFY: in every group an expert's solution takes the place of one response."""
+"""LUFFY and ReLIFT: an expert's solutions take places in groups, or are learnt in supervised updates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from bapo.algorithm.rollouts import Group, Prompt
+from bapo.algorithm import losses
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt
 from bapo.errors import UserError
-from bapo.methods.base import Batch, Sampler, State
-from bapo.methods.mixed import Expert, MixedConfig, MixedMethod, mixed
+from bapo.methods.base import Batch, Sampler
+from bapo.methods.mixed import MixedConfig, MixedMethod, mixed, shaped_loss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.algorithm.losses import LossInputs
+
+class Guided(MixedMethod):
+    """A method with an expert: the sampler's demonstrations, and an end to the run if there are none at all.
+
+    unsolved: prompts tried, None once the expert has given a solution.
+    """
+
+    saved = ("unsolved",)
+    unsolved: int | None = 0
+
+    def solutions(self, prompts: list[Prompt], sampler: Sampler) -> list[Group | None]:
+        """Return each prompt's solution or None. Raises UserError after a batch of prompts without any solution."""
+        solutions = sampler.demonstrate(prompts) if prompts else []
+        if any(s is not None for s in solutions):
+            self.unsolved = None
+        elif self.unsolved is not None:
+            self.unsolved += len(prompts)
+            if self.unsolved >= self.batch_size:
+                raise UserError(
+                    f"none of {self.unsolved} prompts has an expert's solution: the task's Task.demonstration gives "
+                    "none that its verifier accepts within sampling.max_response_tokens; choose another method, data "
+                    "or limit"
+                )
+        return solutions
 
 
 class LUFFYConfig(MixedConfig):
@@ -23,7 +47,7 @@ class LUFFYConfig(MixedConfig):
     shape: NonNegativeFloat = 0.1  # gamma of policy shaping x / (x + gamma); 0: the plain ratio
 
 
-class LUFFY(MixedMethod):
+class LUFFY(Guided):
     """Learning under off-policy guidance (Yan et al. 2504.14945; ElliottYan/LUFFY ``mix_src/mix_core_alg.py`` and
     ``exp_scripts/train.sh``).
 
@@ -44,31 +68,70 @@ class LUFFY(MixedMethod):
     source = "Yan et al. 2504.14945; ElliottYan/LUFFY"
     cost = "1 x rollouts, and an expert"
 
-    def __init__(self, config: LUFFYConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-        self.expert = Expert(batch_size)
-
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         count = self.config.demonstrations
         if fresh and count >= fresh[0].size:
             raise UserError(f"method.demonstrations={count}: must be below train.group_size={fresh[0].size}")
-        solutions = self.expert.solutions([g.prompt for g in fresh], sampler)
+        solutions = self.solutions([g.prompt for g in fresh], sampler)
         groups = [g if s is None else mixed(g, s.select([0] * count)) for g, s in zip(fresh, solutions, strict=True)]
         return Batch(groups, metrics={"demonstrations": count * sum(s is not None for s in solutions)})
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
         return shaped_loss(ratio, inputs, self.config.shape)
 
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        return self.expert.state(), []
 
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.expert.restore(state)
+class ReLIFTConfig(MixedConfig):
+    buffer_share: PositiveFloat = 1.0  # solutions in a supervised update, as a share of train.batch_size
 
 
-def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
-    """Return -A f(ratio) for each token, f being the policy shaping."""
-    from bapo.algorithm import losses
+class ReLIFT(Guided):
+    """Reinforcement learning interleaved with fine-tuning (Ma et al. 2506.07527; TheRoadQaQ/ReLIFT
+    ``relift/trainer.py``, ``relift/core_algos.compute_sft_loss`` and ``examples/math-7b/train.sh``).
 
-    return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)
+    A question that all G responses get wrong enters the front of a buffer with the expert's solution. Once the buffer
+    holds as many as a batch has questions (128 of both in the reference), the step's policy updates are followed by one
+    supervised update on that many from the front: the mean over tokens of -log pi_theta, less the entropy bonus. The
+    reinforcement learning is GRPO without division by the standard deviation, clip (on_policy_clip) or KL.
+
+    Differences from the reference: one optimiser and one gradient clip serve both losses (a second AdamW there, with
+    the same learning rate); the expert is the task's; token losses are averaged, see :class:`MixedConfig`. A question
+    without a solution does not enter.
+    """
+
+    Config = ReLIFTConfig
+    config: ReLIFTConfig
+    kept: list[Group]  # solutions, the newest step's first
+    summary = "supervised updates on expert solutions of questions that are all wrong, once a buffer is full"
+    source = "Ma et al. 2506.07527; TheRoadQaQ/ReLIFT"
+    cost = "1 x rollouts, and an expert"
+
+    def __init__(self, config: ReLIFTConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.capacity = max(1, round(config.buffer_share * batch_size))
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        hard = [g.prompt for g in fresh if not g.rewards.any()]
+        self.kept = [s for s in self.solutions(hard, sampler) if s is not None] + self.kept
+        supervised: list[Group] = []
+        if len(self.kept) >= self.capacity:
+            supervised, self.kept = self.kept[: self.capacity], self.kept[self.capacity :]
+        return Batch(list(fresh) + supervised, metrics={"demonstrations": len(supervised), "buffered": len(self.kept)})
+
+    # ------------------------------------------------------------------ in each mini-batch
+    def separate(self, group: Group) -> int:
+        """Put supervised updates last."""
+        return int(group.origin == DEMONSTRATED)
+
+    def units(self, groups: list[Group]) -> list[list[Group]]:
+        """Keep all solutions in one mini-batch (sft_mini_batch_size = sft_data_size)."""
+        solutions = [g for g in groups if g.origin == DEMONSTRATED]
+        return [[g] for g in groups if g.origin != DEMONSTRATED] + ([solutions] if solutions else [])
+
+    def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return -inputs.logprobs
+
+    def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
+        """Average a supervised mini-batch over its tokens whatever the aggregation."""
+        if bool(inputs.replayed.all()):
+            return losses.aggregate(values, inputs.mask, "token-mean", None, inputs.nominal_tokens)
+        return super().reduce(values, inputs)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from bapo.algorithm.rollouts import Group, Prompt
-from bapo.errors import UserError
-from bapo.methods.base import KL, Mean, Method, MethodConfig, Sampler, Spread, State, Type
+from bapo.algorithm import losses
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import Group
+from bapo.methods.base import KL, Mean, Method, MethodConfig, Spread, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 
 class MixedConfig(MethodConfig):
@@ -47,48 +46,15 @@ class MixedMethod(Method):
         return self.config.on_policy_clip
 
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        import torch
-
         values, clipped = super().surrogate(ratio, inputs)
         if not self.clips(inputs):
-            values, clipped = -inputs.advantages[:, None] * ratio, torch.zeros_like(clipped)
+            values, clipped = -inputs.advantages[:, None] * ratio, clipped.new_zeros(clipped.shape)
         others = inputs.replayed[:, None]
-        return torch.where(others, self.off_policy(ratio, inputs), values), clipped.masked_fill(others, 0.0)
+        return self.off_policy(ratio, inputs).where(others, values), clipped.masked_fill(others, 0.0)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
         """Restrict the KL to fresh responses."""
         return super().divergence(inputs).masked_fill(inputs.replayed[:, None], 0.0)
-
-
-class Expert:
-    """The sampler's demonstrations, with an end to the run if there are none at all.
-
-    asked: prompts tried before the first solution. seen: whether the expert has ever given one.
-    """
-
-    def __init__(self, patience: int) -> None:
-        """Take ``patience``, the prompts without any solution after which the run ends."""
-        self.patience, self.asked, self.seen = patience, 0, False
-
-    def solutions(self, prompts: list[Prompt], sampler: Sampler) -> list[Group | None]:
-        """Return a solution or None for each prompt. Raises UserError after ``patience`` prompts without a solution."""
-        solutions = sampler.demonstrate(prompts) if prompts else []
-        self.seen = self.seen or any(s is not None for s in solutions)
-        if not self.seen:
-            self.asked += len(prompts)
-            if self.asked >= self.patience:
-                raise UserError(
-                    f"none of {self.asked} prompts has an expert's solution: the task's Task.demonstration gives none "
-                    "that its verifier accepts within sampling.max_response_tokens; choose another method, data or "
-                    "limit"
-                )
-        return solutions
-
-    def state(self) -> State:
-        return {"seen": self.seen, "asked": self.asked}
-
-    def restore(self, state: State) -> None:
-        self.seen, self.asked = state["seen"], state.get("asked", 0)
 
 
 def mixed(group: Group, others: Group) -> Group:
@@ -103,3 +69,9 @@ def mixed(group: Group, others: Group) -> Group:
         samples=kept.samples and type(kept.samples).concatenate([kept.samples, others.samples]),
         off_policy=np.arange(group.size) >= kept.size,
     )
+
+
+def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
+    """Return -A f(ratio) for each token, f being the policy shaping."""
+
+    return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler, Share, State
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler, Share
 
 
 class MoPPSConfig(MethodConfig):
@@ -40,7 +38,7 @@ class MoPPS(Method):
     config: MoPPSConfig
     summary = "prompts of medium difficulty by a Beta posterior and Thompson sampling"
     source = "Qu et al. 2507.04632; thu-rllab/MoPPS"
-    cost = "1 x rollouts"
+    saved = ("posteriors",)
 
     def __init__(self, config: MoPPSConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
@@ -51,10 +49,7 @@ class MoPPS(Method):
         return self.posteriors.get(prompt_id, (self.config.prior_successes, self.config.prior_failures))
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
-        drawn = sampler.draw(self.config.candidates * self.batch_size)
-        candidates = list({p.id: p for p in drawn}.values())
-        if len(candidates) < self.batch_size:  # too few problems: some must come twice
-            candidates = drawn
+        candidates = distinct(sampler.draw(self.config.candidates * self.batch_size), self.batch_size)
         a, b = np.array([self.posterior(p.id) for p in candidates]).T
         predicted = self.random("mopps", step).beta(a, b)
         nearest = np.argsort((predicted - self.config.target) ** 2, kind="stable")[: self.batch_size]
@@ -71,9 +66,8 @@ class MoPPS(Method):
             )
         return Batch(list(fresh))
 
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        return {"posteriors": {name: list(ab) for name, ab in self.posteriors.items()}}, []
 
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.posteriors = {name: (a, b) for name, (a, b) in state["posteriors"].items()}
+def distinct(drawn: list[Prompt], wanted: int) -> list[Prompt]:
+    """Return each problem once, or all that was drawn where fewer than ``wanted`` are left and some must come twice."""
+    once = list({p.id: p for p in drawn}.values())
+    return once if len(once) >= wanted else drawn

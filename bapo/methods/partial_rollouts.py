@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler, State, Type
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Type
 
 
 class PartialRolloutsConfig(MethodConfig):
@@ -40,26 +39,23 @@ class PartialRollouts(Method):
 
     Config = PartialRolloutsConfig
     config: PartialRolloutsConfig
+    kept: list[Group]
     summary = "responses that outgrow a step's budget of tokens go on in the next step"
     source = "Kimi Team 2501.12599, section 2.6.2"
     cost = "<= 1 x rollouts, each computed again where it goes on"
-
-    def __init__(self, config: PartialRolloutsConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-        self.waiting: list[Group] = []
 
     def rollout_budget(self, step: int, longest: int) -> int | None:
         budget = max(1, math.ceil(self.config.share * longest))
         return budget if budget < longest else None
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
-        return sampler.draw(max(1, self.batch_size - len(self.waiting)))
+        return sampler.draw(max(1, self.batch_size - len(self.kept)))
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        before = [g.samples.lengths.copy() for g in self.waiting]
-        resumed = sampler.resume(self.waiting) if self.waiting else []
+        before = [g.samples.lengths.copy() for g in self.kept]
+        resumed = sampler.resume(self.kept) if self.kept else []
         started = [replace(g, earlier=tokens) for g, tokens in zip(resumed, before, strict=True)] + list(fresh)
-        self.waiting = [replace(g, earlier=None) for g in started if not g.finished]
+        self.kept = [replace(g, earlier=None) for g in started if not g.finished]
         groups = [replace(g, unfinished=None) for g in started if g.finished]  # like any other from now on
         tokens = sum(int(g.samples.lengths.sum()) for g in groups)
         earlier = sum(int(g.earlier.sum()) for g in groups if g.earlier is not None)
@@ -67,7 +63,7 @@ class PartialRollouts(Method):
             groups,
             metrics={
                 "resumed_groups": len(resumed),
-                "waiting_groups": len(self.waiting),
+                "waiting_groups": len(self.kept),
                 "earlier_tokens": earlier / tokens if tokens else math.nan,
             },
         )
@@ -80,10 +76,3 @@ class PartialRollouts(Method):
         earlier = np.zeros(group.size) if group.earlier is None else group.earlier
         current = np.arange(group.samples.tokens.shape[1]) >= earlier[:, None]
         return (values[:, None] * current).astype(np.float32)
-
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        return {}, list(self.waiting)
-
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.waiting = list(groups)

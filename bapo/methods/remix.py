@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from bapo.algorithm import losses
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, State, Type
+from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 
 class ReMixConfig(MethodConfig):
@@ -43,13 +42,10 @@ class ReMix(Method):
 
     Config = ReMixConfig
     config: ReMixConfig
+    kept: list[Group]
     summary = "40% of each batch from the last two policies, trained on twice; on policy after step T"
     source = "Liang et al. 2507.06892"
     cost = "0.6 x rollouts and 2 x updates until step T, then 1"
-
-    def __init__(self, config: ReMixConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-        self.recent: list[Group] = []
 
     def _mixes(self, step: int) -> bool:
         return step <= self.config.switch_step
@@ -57,7 +53,7 @@ class ReMix(Method):
     def _replays(self, step: int) -> int:
         """Return the number of groups that come from earlier policies."""
         wanted = min(round(self.config.replay_share * self.batch_size), self.batch_size - 1)
-        return min(wanted, len(self.recent)) if self._mixes(step) else 0
+        return min(wanted, len(self.kept)) if self._mixes(step) else 0
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         self._forget(step)
@@ -66,16 +62,16 @@ class ReMix(Method):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         self._forget(step)
         count = self._replays(step)
-        chosen = sorted(self.random("remix", step).choice(len(self.recent), size=count, replace=False)) if count else []
-        replayed = self.replayed([self.recent[i] for i in chosen])
+        chosen = sorted(self.random("remix", step).choice(len(self.kept), size=count, replace=False)) if count else []
+        replayed = self.replayed([self.kept[i] for i in chosen])
         if self._mixes(step):
-            self.recent += fresh
-        return Batch(list(fresh) + replayed, metrics={"recent": len(self.recent)})
+            self.kept += fresh
+        return Batch(list(fresh) + replayed, metrics={"recent": len(self.kept)})
 
     def _forget(self, step: int) -> None:
         """Keep only the groups of the N policies before this step's, and none after T."""
         first = step - self.config.policies if self._mixes(step) else step
-        self.recent = [g for g in self.recent if g.step >= first]
+        self.kept = [g for g in self.kept if g.step >= first]
 
     def passes(self, step: int) -> int:
         return self.config.update_to_data if self._mixes(step) else 1
@@ -98,16 +94,7 @@ class ReMix(Method):
         return max(1 - self.config.kl_decay * late, self.config.kl_floor)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
-        from bapo.algorithm import losses
-
         reference, step, share = inputs.reference_logprobs, inputs.step_logprobs, self.anchor_weight(inputs.step)
         assert reference is not None and step is not None
         anchor = losses.low_variance_kl(inputs.logprobs, reference)
         return share * anchor + (1 - share) * losses.low_variance_kl(inputs.logprobs, step)
-
-    # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[State, list[Group]]:
-        return {}, list(self.recent)
-
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.recent = list(groups)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
+from bapo.algorithm import losses
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import ResponseCache
-from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, State, Type
+from bapo.algorithm.rollouts import REPLAYED, Group
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bapo.algorithm.losses import LossInputs
 
 
 class RePOConfig(MethodConfig):
@@ -83,22 +82,22 @@ class RePO(Method):
 
     Config = RePOConfig
     config: RePOConfig
+    kept: ResponseCache
     summary = "per-prompt cache of 16 responses; four retrieval strategies"
     source = "Li et al. 2506.09340; SihengLi99/RePO"
     cost = "1 x rollouts, up to 2 x trained responses"
 
     def __init__(self, config: RePOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.cache = ResponseCache(config.capacity)
+        self.kept = ResponseCache(config.capacity)
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         replayed = [g for g in (self._retrieve(group) for group in fresh) if g is not None]
-        for group in fresh:
-            self.cache.add(group)
+        self.kept.extend(fresh)
         return Batch(list(fresh) + replayed, metrics={"replayed_responses": sum(g.size for g in replayed)})
 
     def _retrieve(self, group: Group) -> Group | None:
-        cached = self.cache.of(group.prompt.id)
+        cached = self.kept.of(group.prompt.id)
         if len(cached) < self.config.min_cached:
             return None
         rewards = np.array([g.rewards[0] for g in cached])
@@ -110,8 +109,6 @@ class RePO(Method):
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Return on + weight * off, each averaged over its sequences."""
-        from bapo.algorithm import losses
-
         return losses.sum_of_parts(values, inputs, self.config.aggregation, (1.0, self.config.off_policy_weight))
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
@@ -120,12 +117,6 @@ class RePO(Method):
         for group in groups:
             together.setdefault(group.prompt.id, []).append(group)
         return list(together.values())
-
-    def state(self) -> tuple[State, list[Group]]:
-        return {}, self.cache.all()
-
-    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.cache.restore(groups)
 
 
 def merge(groups: list[Group]) -> Group:

@@ -246,7 +246,7 @@ def test_high_quality_holds_the_newest_groups_within_age_and_capacity(steps, cap
         model = [g for g in model if g.step >= step - steps]
         assert list(high) == model
         added = fresh([4] * size, step)
-        high.add(added)
+        high.extend(added)
         model = [*model, *added][-capacity:] if capacity else [*model, *added]
         assert list(high) == model
 
@@ -255,7 +255,7 @@ def test_high_quality_holds_the_newest_groups_within_age_and_capacity(steps, cap
 def test_the_response_cache_keeps_the_newest_responses(capacity, counts):
     cache = ResponseCache(capacity)
     for step, count in enumerate(counts):
-        cache.add(group("p", count, step))
+        cache.extend([group("p", count, step)])
     rewards = [r for step, count in enumerate(counts) for r in group("p", count, step).rewards]
     assert [g.rewards[0] for g in cache.of("p")] == rewards[-capacity:]
 

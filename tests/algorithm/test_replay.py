@@ -61,7 +61,7 @@ def test_discard():
 def test_at_step_t_the_groups_of_steps_t_minus_3_to_t_minus_1_remain():
     high = HighQuality(3)
     for step in range(1, 6):
-        high.add([group(f"{step}a", 4, step)])
+        high.extend([group(f"{step}a", 4, step)])
     high.drop_stale(6)
     assert [g.step for g in high] == [3, 4, 5]
     high.drop_stale(7)
@@ -81,7 +81,7 @@ def test_at_step_t_the_groups_of_steps_t_minus_3_to_t_minus_1_remain():
 def test_capacity_and_age_whichever_is_tighter(capacity, left):
     high = HighQuality(3, capacity)
     for step in (0, 1, 2, 3):
-        high.add([group(f"{step}a", 4, step), group(f"{step}b", 4, step)])
+        high.extend([group(f"{step}a", 4, step), group(f"{step}b", 4, step)])
     high.drop_stale(4)
     assert ids(high) == left
 
@@ -101,16 +101,9 @@ def test_between_takes_thirds_that_are_not_exact_in_binary():
 def test_removal_is_of_the_very_group_not_of_its_prompt():
     high = HighQuality(3)
     first, second = group("a", 4, 1), group("a", 4, 2)
-    high.add([first, second])
+    high.extend([first, second])
     high.remove([first])
     assert [g.step for g in high] == [2]
-
-
-def test_restore_replaces():
-    high = HighQuality(3)
-    high.add([group("a", 4)])
-    high.restore([group("b", 4), group("c", 4)])
-    assert ids(high) == ["b", "c"]
 
 
 # ---------------------------------------------------------------- RePO's cache
@@ -119,8 +112,8 @@ def test_restore_replaces():
 def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
     cache = ResponseCache(16)
     for step in (1, 2, 3):
-        cache.add(group("a", step, step))  # 8 each: 1, then 2, then 3 correct
-    cache.add(group("b", 5, 3))
+        cache.extend([group("a", step, step)])  # 8 each: 1, then 2, then 3 correct
+    cache.extend([group("b", 5, 3)])
     kept = cache.of("a")
     assert len(kept) == 16 and len(cache.of("b")) == 8 and cache.of("c") == []
     assert [g.step for g in kept] == 8 * [2] + 8 * [3]
@@ -131,7 +124,7 @@ def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
 def test_cache_keeps_each_response_with_its_own_log_probabilities():
     cache = ResponseCache(16)
     whole = group("a", 3)
-    cache.add(whole)
+    cache.extend([whole])
     for i, single in enumerate(cache.of("a")):
         assert (single.samples.logprobs[0] == whole.samples.logprobs[i]).all()
 
@@ -139,13 +132,13 @@ def test_cache_keeps_each_response_with_its_own_log_probabilities():
 def test_cache_round_trip_keeps_order_and_limit():
     cache = ResponseCache(16)
     for step in (1, 2, 3):
-        cache.add(group("a", step, step))
-        cache.add(group("b", step, step))
+        cache.extend([group("a", step, step)])
+        cache.extend([group("b", step, step)])
     again = ResponseCache(16)
-    again.restore(cache.all())
+    again.extend(cache)
     for name in ("a", "b"):
         assert [(g.step, g.rewards[0]) for g in again.of(name)] == [(g.step, g.rewards[0]) for g in cache.of(name)]
-    again.add(group("a", 0, 4))
+    again.extend([group("a", 0, 4)])
     assert [g.step for g in again.of("a")] == 8 * [3] + 8 * [4]
 
 

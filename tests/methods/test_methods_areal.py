@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from support.late import LATE
-from support.scripted import NoSampler, ScriptedSampler, group, ids
+from support.scripted import NoSampler, ScriptedSampler, build, group, ids, loss_inputs
 
-from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REPLAYED
-
-if LATE:
-    import torch
-
-    from bapo.algorithm.losses import LossInputs
 
 B = 2
 
 
-def areal(**options):
-    return methods.build({"algorithm": "areal", **options}, B, seed=1)
+areal = partial(build, "areal", B)
 
 
 def steps(method, first, last, sampler):
@@ -46,18 +40,17 @@ def test_a_step_trains_on_groups_of_the_policy_eta_steps_before(eta):
 def test_the_queue_holds_eta_batches():
     method = areal(staleness=3)
     steps(method, 1, 5, stream())
-    assert len(method.queue) == 3 * B
+    assert len(method.kept) == 3 * B
 
 
 def test_the_loss_is_the_decoupled_one():
     """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
 
     def loss(algorithm: str, **options: float) -> float:
-        method = methods.build({"algorithm": algorithm, "kl_to": "none", "entropy_coef": 0.0, **options}, 1, 1)
+        method = build(algorithm, 1, kl_to="none", entropy_coef=0.0, **options)
         assert method.needs_step_policy
-        now, step, sampled = torch.log(torch.tensor([[[0.22], [0.30]], [[0.20], [0.20]], [[0.10], [0.04]]]))
-        ones, fresh = torch.ones(2), torch.zeros(2).bool()
-        return float(method.loss(LossInputs(now, sampled, ones, ones[:, None], fresh, step_logprobs=step))[0])
+        given = loss_inputs([[0.22], [0.30]], [[0.10], [0.04]], [1.0, 1.0], step=[[0.20], [0.20]])
+        return method.loss(given)[0].item()
 
     # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6
     for algorithm in ("areal", "bapo_released"):

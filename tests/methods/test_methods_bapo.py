@@ -10,20 +10,12 @@ import math
 
 import numpy as np
 import pytest
-from support.late import LATE
-from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+from support.scripted import NoSampler, ScriptedSampler, build, fresh, ids, loss_inputs, parts
 
 from bapo import methods
 from bapo.algorithm.replay import HardPrompt
-from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
 from bapo.methods.bapo import BAPO
-from bapo.methods.bapo_ablations import BAPOWithoutX2, BAPOWithoutX3
-
-if LATE:
-    import torch
-
-    from bapo.algorithm.losses import LossInputs
-
 
 B = 6
 MIXED = [0, 1, 3, 4, 8, 8]  # a .. f: X1 = b c d, B_bad gains a b, B_high gains c
@@ -32,12 +24,7 @@ FULL = [3, 3, 3, 5, 5, 5]  # X1 = all six, B_high gains a b c
 
 
 def bapo(algorithm: str = "bapo", batch_size: int = B, seed: int = 1, **options) -> BAPO:
-    return methods.build({"algorithm": algorithm, **options}, batch_size, seed)
-
-
-def parts(batch) -> tuple[list[str], list[str], list[str]]:
-    """Prompt ids of X1, X2, X3."""
-    return tuple(ids(g for g in batch.groups if g.origin == o) for o in (FRESH, REEVALUATED, REPLAYED))
+    return build(algorithm, batch_size, seed, **options)
 
 
 def bad(method: BAPO) -> list[str]:
@@ -82,17 +69,6 @@ def test_ten_steps_of_algorithm_1():
     assert bad(method) == ["8b", "9a", "9b", "7a", "10a", "10b"]
 
 
-def test_b_bad_after_the_re_evaluation_of_step_5():
-    method = bapo()
-    sampler = ScriptedSampler({"2a": [2], "2b": [8], "3a": [1]})
-    for step in range(1, 5):
-        method.build_batch(step, fresh(step, MIXED), NoSampler())
-    assert bad(method) == ["2a", "2b", "3a", "3b", "4a", "4b"]  # capacity B = 6: 1a and 1b fell out
-    method.build_batch(5, fresh(5, MIXED), sampler)
-    # 2a was admitted, 2b solved: both gone; 3a waits for its next turn
-    assert bad(method) == ["3b", "4a", "4b", "3a", "5a", "5b"]
-
-
 # ---------------------------------------------------------------- X1
 
 
@@ -100,19 +76,9 @@ def test_x1_keeps_one_to_seven_of_eight():
     batch = bapo(batch_size=9).build_batch(1, fresh(1, range(9)), NoSampler())
     assert parts(batch)[0] == ["1b", "1c", "1d", "1e", "1f", "1g", "1h"]  # 1/8 and 7/8 included
     assert reasons(batch) == {"1a": "no signal in X1", "1i": "no signal in X1"}
-
-
-def test_x1_bounds_follow_the_group_size():
     # 1/5 and 4/5 are not exact in binary, and G = 5 stores float32 rewards
     batch = bapo().build_batch(1, fresh(1, range(6), size=5), NoSampler())
     assert parts(batch)[0] == ["1b", "1c", "1d", "1e"]
-
-
-def test_a_group_at_exactly_c1_is_in_x1_and_in_b_bad():
-    method = bapo()
-    batch = method.build_batch(1, fresh(1, [0, 1, 2, 8, 8, 5]), NoSampler())
-    assert "1b" in parts(batch)[0]
-    assert bad(method) == ["1a", "1b"]
 
 
 @pytest.mark.parametrize(("c1", "stored"), [(0.0, ["1a"]), (0.125, ["1a", "1b"]), (0.25, ["1a", "1b", "1c"])])
@@ -146,11 +112,6 @@ def test_m_re_evaluates_only_when_t_mod_m_is_0(m):
     assert asked_at == [t for t in range(first, 12) if t % m == 0]
 
 
-def test_nothing_is_asked_of_an_empty_buffer():
-    batch = bapo().build_batch(5, fresh(5, MIXED), NoSampler())
-    assert batch.metrics["reevaluated_prompts"] == 0
-
-
 @pytest.mark.parametrize(
     ("admission", "correct", "admitted", "stays"),
     [
@@ -174,14 +135,6 @@ def test_x2_admission(admission, correct, admitted, stays):
     assert batch.metrics["reevaluated_prompts"] == 1
 
 
-def test_prompts_that_do_not_improve_are_asked_again():
-    method = with_bad(["p"])
-    sampler = ScriptedSampler({"p": [0, 1, 3]})
-    answers = [parts(method.build_batch(t, fresh(t, [8] * 6), sampler))[1] for t in (5, 10, 15, 20)]
-    assert answers == [[], [], ["p"], []]
-    assert sampler.asked == [["p"]] * 3
-
-
 @pytest.mark.parametrize(
     ("first", "asked", "left"),
     [
@@ -199,20 +152,18 @@ def test_stored_first_re_evaluates_this_steps_hard_prompts(first, asked, left):
 
 @pytest.mark.parametrize(
     ("options", "count"),
-    [({}, 3), ({"max_reevaluated": 2}, 2), ({"max_reevaluated": 6}, 6), ({"max_reevaluated": 50}, 6)],
+    [
+        ({}, 3),
+        ({"max_reevaluated": 2}, 2),
+        ({"max_reevaluated": 50}, 6),
+        ({"batch_size": 1, "bad_capacity": 6}, 1),  # half of one is one
+    ],
 )
 def test_max_reevaluated_is_half_the_batch_by_default(options, count):
     method = with_bad("abcdef", **options)
     sampler = ScriptedSampler({p: [0] for p in "abcdef"})
     method.build_batch(5, fresh(5, [8] * 6), sampler)
     assert sampler.asked == [list("abcdef")[:count]]
-
-
-def test_half_of_a_batch_of_one_is_one():
-    method = with_bad("a", batch_size=1)
-    sampler = ScriptedSampler({"a": [0]})
-    method.build_batch(5, fresh(5, [8]), sampler)
-    assert sampler.asked == [["a"]]
 
 
 @pytest.mark.parametrize(("first", "drawn"), [(True, ["1b"]), (False, [])])
@@ -406,59 +357,14 @@ def test_steps_that_refresh_the_rollout_policy(algorithm, v, phase, steps):
 # ---------------------------------------------------------------- the ablations
 
 
-def test_without_x2_never_generates():
-    method = bapo("bapo_without_x2")
-    assert isinstance(method, BAPOWithoutX2)
-    for step in range(1, 11):
-        batch = method.build_batch(step, fresh(step, MIXED), NoSampler())
-        x1, x2, x3 = parts(batch)
-        assert len(x1) == 3 and x2 == [] and x3 == [f"{s}c" for s in range(max(1, step - 3), step)]
-        assert batch.metrics["reevaluated_prompts"] == 0
-
-
-def test_without_x3_never_replays_and_does_not_hoard():
-    method = bapo("bapo_without_x3")
-    assert isinstance(method, BAPOWithoutX3)
-    sampler = ScriptedSampler({f"{t}{c}": [4, 4] for t in range(1, 40) for c in "ab"})
-    for step in range(1, 31):
-        batch = method.build_batch(step, fresh(step, MIXED), sampler)
-        assert parts(batch)[2] == []
-        assert len(parts(batch)[1]) == (3 if step % 5 == 0 else 0)
+@pytest.mark.parametrize(("algorithm", "x2", "x3"), [("without_x2", 0, 1), ("without_x3", 1, 0), ("x1", 0, 0)])
+def test_ablations(algorithm, x2, x3):
+    method = bapo(f"bapo_{algorithm}")
+    sampler = ScriptedSampler({f"{t}{c}": [4, 4] for t in range(1, 40) for c in "ab"}) if x2 else NoSampler()
+    for step in range(1, 16):
+        sizes = [len(part) for part in parts(method.build_batch(step, fresh(step, MIXED), sampler))]
+        assert sizes == [3, x2 * 3 * (step % 5 == 0), x3 * min(3, step - 1)]
         assert all(g.step >= step - 3 for g in method.high)  # groups that nobody replays are forgotten all the same
-
-
-# ---------------------------------------------------------------- state
-
-
-def run(method, steps, sampler):
-    out = []
-    for step in steps:
-        batch = method.build_batch(step, fresh(step, FULL if step % 3 == 1 else MIXED), sampler)
-        out.append((parts(batch), batch.metrics, reasons(batch)))
-    return out
-
-
-def answers():
-    return ScriptedSampler({f"{t}{c}": [(3 * t + ord(c)) % 9] * 5 for t in range(1, 30) for c in "abcdef"})
-
-
-def test_same_seed_same_batches():
-    assert run(bapo(seed=3), range(1, 21), answers()) == run(bapo(seed=3), range(1, 21), answers())
-    assert run(bapo(seed=3), range(1, 21), answers()) != run(bapo(seed=4), range(1, 21), answers())
-
-
-def test_state_is_plain_data_and_restore_forgets_what_was_there():
-    import json
-
-    method = bapo()
-    run(method, range(1, 5), answers())
-    state, groups = method.state()
-    assert json.loads(json.dumps(state)) == state
-    other = with_bad(["stranger"])
-    other.high.add([group("stranger", 3)])
-    other.restore(state, groups, Prompt)
-    assert bad(other) == bad(method) and ids(other.high) == ids(method.high)
-    assert other.average_reward == method.average_reward
 
 
 # ---------------------------------------------------------------- the loss of eq. 3
@@ -467,18 +373,9 @@ def test_state_is_plain_data_and_restore_forgets_what_was_there():
 def test_ratio_and_kl_are_to_the_stored_log_probabilities():
     method = bapo(kl_coef=0.1, entropy_coef=0.0, dual_clip=0)
     assert method.config.kl_to == "rollout" and not method.needs_reference and not method.needs_step_policy
-    stored = torch.tensor([[0.5, 0.5], [0.5, 0.25]]).log()
-    now = torch.tensor([[0.55, 0.5], [0.25, 0.5]]).log().requires_grad_()
-    loss, metrics = method.loss(
-        LossInputs(
-            now,
-            stored,
-            torch.tensor([1.0, -1.0]),
-            torch.ones(2, 2),
-            torch.tensor([False, True]),
-            reference_logprobs=torch.full((2, 2), -9.0),  # not looked at
-        )
-    )
+    now, stored = [[0.55, 0.5], [0.25, 0.5]], [[0.5, 0.5], [0.5, 0.25]]
+    given = loss_inputs(now, stored, [1.0, -1.0], replayed=[False, True], reference=[[1e-4] * 2] * 2)  # not looked at
+    loss, metrics = method.loss(given)
     # ratios 1.1, 1 | 0.5, 2: surrogate -1.1, -1 | 0.8 (clipped), 2
     # KL alpha/pi - 1 - log(alpha/pi): 10/11: 0.004401, 0 | 2: 0.306853, 0.5: 0.193147
     surrogate = ((-1.1 - 1) / 2 + (0.8 + 2) / 2) / 2
@@ -489,13 +386,7 @@ def test_ratio_and_kl_are_to_the_stored_log_probabilities():
     loss.backward()
     # d/dlog pi: surrogate -rho A (0 where clipped), KL 1 - alpha/pi; each over 2 tokens and 2 sequences
     expected = np.array([[-1.1 + 0.1 / 11, -1.0], [0.1 * -1.0, 2 + 0.1 * 0.5]]) / 4
-    assert now.grad.numpy() == pytest.approx(expected, abs=1e-6)
-
-
-def test_advantages_are_over_the_groups_own_responses():
-    a = bapo().advantages(group("p", 2, size=4))
-    # mean 1/2, variance 1/4: 0.5 / sqrt(0.250001) = 0.999998
-    assert a.tolist() == pytest.approx([0.999998, 0.999998, -0.999998, -0.999998], abs=1e-6)
+    assert given.logprobs.grad.numpy() == pytest.approx(expected, abs=1e-6)
 
 
 # ------------------------------------------------------------------ the other readings (paper_vs_code): one option each

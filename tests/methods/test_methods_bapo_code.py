@@ -6,28 +6,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.late import LATE
-from support.scripted import G, NoSampler, ScriptedSampler, fresh, group, ids
+from support.scripted import G, NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs
 
 from bapo import methods
 from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
 from bapo.experiments.compose import compose_config
 from bapo.methods.bapo_code import BAPOCode, StoredPrompt, quota_filter
 
-if LATE:
-    import torch
-
-    from bapo.algorithm.losses import LossInputs
-
 ALL_RIGHT = [8] * 6
 
 
 def bapo(batch_size: int = 6, **options) -> BAPOCode:
-    return methods.build({"algorithm": "bapo_code", **options}, batch_size, 1)
-
-
-def replayed(batch) -> list[str]:
-    return ids(g for g in batch.groups if g.origin == REPLAYED)
+    return build("bapo_code", batch_size, **options)
 
 
 # ---------------------------------------------------------------- (a) and (b): X3
@@ -155,12 +145,8 @@ def test_advantages_are_relative_to_the_latest_mean():
 def test_the_ratio_is_pi_over_pi_k_and_keeps_what_is_replayed():
     method = bapo(kl_to="none", entropy_coef=0.0, dual_clip=0)
     assert method.needs_step_policy
-    now, sampled, step = (torch.tensor([[p], [p]]).log() for p in (0.55, 0.25, 0.5))
-    loss, metrics = method.loss(
-        LossInputs(
-            now, sampled, torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.tensor([False, True]), step_logprobs=step
-        )
-    )
+    now, sampled, step = [[0.55]] * 2, [[0.25]] * 2, [[0.5]] * 2
+    loss, metrics = method.loss(loss_inputs(now, sampled, [1.0, 1.0], replayed=[False, True], step=step))
     # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
     assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
     assert metrics["clip_fraction"].item() == 0.5

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-from support.late import LATE
-from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+from functools import partial
 
-from bapo import methods
+import pytest
+from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs, parts
+
 from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
 from bapo.methods.bapo import BAPO
 
-if LATE:
-    import torch
-
-    from bapo.algorithm.losses import LossInputs
-
-
 ALL_RIGHT = [8] * 6  # nothing for X1
 
 
-def bapo(**options) -> BAPO:
-    return methods.build({"algorithm": "bapo", **options}, 6, 1)
+bapo = partial(build, "bapo", 6)
 
 
 def with_bad(names: str, **options) -> BAPO:
@@ -29,10 +22,6 @@ def with_bad(names: str, **options) -> BAPO:
     for name in names:
         method.bad.add(HardPrompt(name, Prompt(name)))
     return method
-
-
-def replayed(batch) -> list[str]:
-    return ids(g for g in batch.groups if g.origin == REPLAYED)
 
 
 def test_the_default_is_the_texts_plain_reading():
@@ -48,7 +37,7 @@ def test_x3_filter_by_eq_7_takes_what_the_thresholds_have_left_behind(x3_filter,
     method.build_batch(1, fresh(1, [3, 3, 2, 4, 4, 8]), NoSampler())
     assert ids(method.high) == ["1a", "1b"]
     # r_tot = 0: c2 = 1/8, c3 = 2/8, and 3/8 is no longer "high-quality"
-    assert replayed(method.build_batch(2, fresh(2, [0] * 6), NoSampler())) == drawn
+    assert parts(method.build_batch(2, fresh(2, [0] * 6), NoSampler()))[2] == drawn
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -58,10 +47,10 @@ def test_store_promoted(store):
     sampler = ScriptedSampler({"a": [5], "b": [2]})
     sampler.step = 5
     batch = method.build_batch(5, fresh(5, ALL_RIGHT), sampler)
-    assert ids(g for g in batch.groups if g.origin == REEVALUATED) == ["a", "b"]
+    assert parts(batch)[1] == ["a", "b"]
     assert ids(method.high) == (["a"] if store else [])
     again = method.build_batch(6, fresh(6, ALL_RIGHT), NoSampler())
-    assert replayed(again) == (["a"] if store else [])
+    assert parts(again)[2] == (["a"] if store else [])
 
 
 @pytest.mark.parametrize(("failed_prompt", "asked"), [("requeue", ["def"]), ("keep", ["abc"])])
@@ -82,24 +71,14 @@ def test_x2_policy_is_handed_to_the_sampler(policy):
     assert sampler.policies == [policy]
 
 
-def inputs(method: BAPO) -> LossInputs:
+def test_expectations_separate_is_the_sum_of_eq_3():
     """Three rows of one token: X1 with advantage 1, X2 with -1, X3 with 2; all ratios are 1."""
     groups = [group("x1", 4), group("x2", 4).as_origin(REEVALUATED), group("x3", 4).as_origin(REPLAYED)]
-    zeros = torch.zeros(3, 1)
-    return LossInputs(
-        zeros,
-        zeros,
-        torch.tensor([1.0, -1.0, 2.0]),
-        torch.ones(3, 1),
-        torch.tensor([bool(method.historical(g)[0]) for g in groups]),
-    )
-
-
-def test_expectations_separate_is_the_sum_of_eq_3():
-    values = {}
+    values, ones = {}, [[1.0]] * 3
     for kind in ("pooled", "separate"):
         method = bapo(expectations=kind, kl_coef=0.0, entropy_coef=0.0)
-        values[kind] = method.loss(inputs(method))[0].item()
+        marks = [bool(method.historical(g)[0]) for g in groups]
+        values[kind] = method.loss(loss_inputs(ones, ones, [1.0, -1.0, 2.0], replayed=marks))[0].item()
     # pooled: -(1 - 1 + 2) / 3; separate: -1 for X1, -(-1 + 2) / 2 for what the buffers gave
     assert values["pooled"] == pytest.approx(-2 / 3)
     assert values["separate"] == pytest.approx(-1 - 1 / 2)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from support.scripted import NoSampler, fresh, ids, rewards
+from support.scripted import NoSampler, build, fresh, ids, rewards
 
-from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REPLAYED
 
 B = 8
 
 
 def method(algorithm, **options):
-    return methods.build(
-        {"algorithm": algorithm, "m": 100, **options} if "bapo" in algorithm else {"algorithm": algorithm, **options},
-        B,
-        seed=3,
-    )
+    return build(algorithm, B, 3, **options, **({"m": 100} if "bapo" in algorithm else {}))
 
 
 def second_batch(algorithm):
@@ -43,11 +38,8 @@ def test_random_rewards_know_nothing_of_the_responses():
 
 
 def test_the_chance_of_a_random_reward():
-    drawn = [
-        g.rewards
-        for g in method("grpo_random_reward", chance=0.9).build_batch(1, fresh(1, [0] * 40), NoSampler()).groups
-    ]
-    assert 0.8 < np.mean(drawn) < 1.0
+    batch = method("grpo_random_reward", chance=0.9).build_batch(1, fresh(1, [0] * 40), NoSampler())
+    assert 0.8 < np.mean([g.rewards for g in batch.groups]) < 1.0
 
 
 def test_duplicates_take_the_places_of_x3():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from support.late import LATE
 from support.scripted import ScriptedSampler, fresh, group, ids
+from support.scripted import build as built
 
-from bapo import methods
 from bapo.algorithm.rollouts import REPLAYED
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
@@ -31,8 +32,11 @@ if LATE:
 B = 4
 
 
-def build(**options):
-    return methods.build({"algorithm": "dots", **options}, B, seed=1)
+build = partial(built, "dots", B)
+
+
+def names(prompts):
+    return [p.id for p in prompts]
 
 
 class World(ScriptedSampler):
@@ -109,10 +113,6 @@ def test_agreement():
 
 
 # ---------------------------------------------------------------------------------------------------- the selection
-
-
-def names(prompts):
-    return [p.id for p in prompts]
 
 
 def test_a_selection_serves_every_steps():
@@ -219,27 +219,15 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
 
 
 def test_it_trains_records_and_resumes_bit_for_bit(tiny_world):
-    overrides = [
-        *tiny_world,
-        "method=dots",
-        "method.reference_share=1.0",
-        "method.candidates=3",
-        "seed=5",
-        "checkpoint.every=3",
-    ]
+    overrides = [*tiny_world, "method=dots", "method.reference_share=1.0", "method.candidates=3"]
+    overrides += ["seed=5", "checkpoint.every=3"]
     config = compose_config(overrides)
     summary = train(config)
     folder = run_directory(config)
     steps = read_table(folder / STEPS)
     # 8 references every other step are rollouts like the others
-    assert (steps["fresh_rollouts"] // 8).tolist() == [16, 8, 12, 4, 12, 4] and steps["groups_fresh"].tolist() == [
-        8,
-        8,
-        4,
-        4,
-        4,
-        4,
-    ]
+    assert (steps["fresh_rollouts"] // 8).tolist() == [16, 8, 12, 4, 12, 4]
+    assert steps["groups_fresh"].tolist() == [8, 8, 4, 4, 4, 4]
     assert summary["totals"]["rollouts"] == 56 * 8
     assert np.isfinite(steps["reference_error"]).tolist() == [True, False] * 3
     assert steps["prediction_error"].between(0, 1).all() and steps["predicted_mean"].between(0, 1).all()

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
-from support.late import LATE
-from support.scripted import G, NoSampler, ScriptedSampler, ids, rewards
+from support.scripted import G, NoSampler, ScriptedSampler, build, ids, loss_inputs, rewards
 
-from bapo import methods
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
 from bapo.engines.shared.records import Ledger, step_row
 from bapo.methods.exgrpo import allocate
 
-if LATE:
-    import torch
-
-    from bapo.algorithm.losses import LossInputs
-
-
 B = 4
 
 
-def exgrpo(**options):
-    return methods.build({"algorithm": "exgrpo", **options}, B, seed=1)
+exgrpo = partial(build, "exgrpo", B)
 
 
 def solved(name: str, correct: int, step: int = 1, texts: Sequence[int] = range(G)) -> Group:
@@ -83,9 +75,9 @@ def test_what_is_kept():
     method.build_batch(4, [solved("a", 0, 4)], NoSampler())  # all wrong: nothing changes
     assert method.correct == {"a": 4} and len(method.kept.of("a")) == 3
     method.build_batch(5, [solved("a", 8, 5)], NoSampler())
-    assert method.correct == {} and method.kept.all() == [] and list(method.retired) == ["all", "a"]
+    assert method.correct == {} and list(method.kept) == [] and list(method.retired) == ["all", "a"]
     method.build_batch(6, [solved("a", 3, 6)], NoSampler())  # retired for good
-    assert method.correct == {} and method.kept.all() == []
+    assert method.correct == {} and list(method.kept) == []
 
 
 # ---------------------------------------------------------------------------------------------------- which questions
@@ -167,15 +159,8 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
 
 def inputs(replays: int, phase: int = 1):
     """A fresh response (ratios 1 and 1.6) and, where ``replays``, a replayed one (0.4 and 0.9), else a fresh one."""
-    return LossInputs(
-        logprobs=torch.tensor([[0.5, 0.8], [0.2, 0.45]]).log().requires_grad_(),
-        behaviour_logprobs=torch.tensor([[0.5, 0.5], [0.5, 0.5]]).log(),
-        advantages=torch.tensor([0.5, 1.0]),
-        mask=torch.ones(2, 2),
-        replayed=torch.tensor([False, bool(replays)]),
-        part_sequences=(2 - replays, replays),
-        phase=phase,
-    )
+    now, stored, marks = [[0.5, 0.8], [0.2, 0.45]], [[0.5] * 2] * 2, [False, bool(replays)]
+    return loss_inputs(now, stored, [0.5, 1.0], replayed=marks, part_sequences=(2 - replays, replays), phase=phase)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +194,8 @@ def test_the_clip_goes_with_the_batch_after_the_one_that_starts_replay():
 
 def test_the_penalty_to_the_reference_and_the_metrics_are_of_fresh_responses():
     given = inputs(1)
-    given.reference_logprobs = given.logprobs.detach() + torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    given.recorded = torch.tensor([True, False])
+    given.reference_logprobs = given.logprobs.detach() + given.replayed[:, None]  # another one for the replayed alone
+    given.recorded = ~given.replayed
     held, plain = exgrpo(kl_to="reference", kl_coef=0.5, entropy_coef=0.0), exgrpo(entropy_coef=0.0)
     loss, metrics = held.loss(given)
     assert loss.item() == pytest.approx(plain.loss(given)[0].item()) and metrics["kl"].item() == 0.0

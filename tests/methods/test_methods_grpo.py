@@ -1,4 +1,4 @@
-"""GRPO (the base class) and GRPO with a delayed rollout policy: hooks and loss with each option, by hand."""
+"""GRPO (the base class), delayed GRPO and GSPO: hooks and loss with each option, by hand."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import math
 
 import pytest
 from support.late import LATE
-from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
-
-from bapo import methods
+from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs
 
 if LATE:
     import torch
-
-    from bapo.algorithm.losses import LossInputs
 
 
 # two sequences: the first has two tokens with ratios 1.5 and 0.9, the second one token with ratio 0.5
@@ -24,18 +20,11 @@ MASK = [[1.0, 1.0], [1.0, 0.0]]
 
 
 def method(algorithm: str = "grpo", **options):
-    return methods.build({"algorithm": algorithm, **options}, batch_size=4, seed=1)
+    return build(algorithm, 4, **options)
 
 
-def inputs(advantages=(1.0, -1.0), **more) -> LossInputs:
-    return LossInputs(
-        logprobs=torch.tensor(NOW).log().requires_grad_(),
-        behaviour_logprobs=torch.tensor(STORED).log(),
-        advantages=torch.tensor(advantages),
-        mask=torch.tensor(MASK),
-        replayed=torch.tensor([False, False]),
-        **more,
-    )
+def inputs(advantages=(1.0, -1.0), **more):
+    return loss_inputs(NOW, STORED, advantages, MASK, **more)
 
 
 def plain(**options):
@@ -43,7 +32,7 @@ def plain(**options):
     return method(**{"kl_to": "none", "entropy_coef": 0.0, "dual_clip": 0.0, **options})
 
 
-def loss(m, given: LossInputs) -> float:
+def loss(m, given) -> float:
     return m.loss(given)[0].item()
 
 
@@ -52,7 +41,7 @@ def loss(m, given: LossInputs) -> float:
 
 def test_hooks_of_grpo():
     m = method()
-    assert ids_of(m.draw_prompts(1, ScriptedSampler(stream="abcdef"))) == ["a", "b", "c", "d"]
+    assert [p.id for p in m.draw_prompts(1, ScriptedSampler(stream="abcdef"))] == ["a", "b", "c", "d"]
     assert [m.syncs_rollout_policy(t) for t in (1, 2, 3)] == [True] * 3
     assert not m.delays_rollout_policy
     groups = fresh(1, [0, 3, 8, 4])
@@ -60,10 +49,6 @@ def test_hooks_of_grpo():
     assert ids(batch.groups) == ["1a", "1b", "1c", "1d"] and batch.rejected == []  # groups without a signal included
     assert m.units(groups) == [[g] for g in groups]
     assert m.state() == ({}, [])
-
-
-def ids_of(prompts):
-    return [p.id for p in prompts]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +77,7 @@ def test_equation_1_with_its_defaults():
     second = 0.8 + 0.001 * kl[2] - 0.001 * 0.2
     m = method()
     assert m.needs_reference and m.needs_entropy and not m.needs_step_policy
-    given = inputs(reference_logprobs=torch.tensor(REFERENCE).log(), entropy=torch.tensor([[0.5, 0.3], [0.2, 9.0]]))
+    given = inputs(reference=REFERENCE, entropy=torch.tensor([[0.5, 0.3], [0.2, 9.0]]))
     value, metrics = m.loss(given)
     assert value.item() == pytest.approx((first + second) / 2, abs=1e-7)
     assert metrics["clip_fraction"].item() == pytest.approx(2 / 3)
@@ -107,13 +92,12 @@ def test_equation_1_with_its_defaults():
 
 
 def test_kl_coef_and_kl_to():
-    reference = torch.tensor(REFERENCE).log()
     base = loss(plain(), inputs())
     # token means of KL to the reference: (0 + 1 - ln 2) / 2 and ln 2 - 1/2; mean 0.1732868
     to_reference = ((1 - math.log(2)) / 2 + math.log(2) - 0.5) / 2
     m = plain(kl_to="reference", kl_coef=0.5)
     assert m.needs_reference
-    assert loss(m, inputs(reference_logprobs=reference)) == pytest.approx(base + 0.5 * to_reference, abs=1e-6)
+    assert loss(m, inputs(reference=REFERENCE)) == pytest.approx(base + 0.5 * to_reference, abs=1e-6)
     # to the rollout policy: stored/pi = 2/3, 1/0.9 | 2: x - 1 - ln x = 0.0721318, 0.0057506 | 0.3068528
     m = plain(kl_to="rollout", kl_coef=0.5)
     assert not m.needs_reference
@@ -167,28 +151,64 @@ def test_delayed_grpo_centres_the_interval_at_the_step_policy():
     m = method("grpo_delayed", kl_to="none", entropy_coef=0.0, dual_clip=0.0)
     assert m.config.clip_centre == "step-policy" and m.needs_step_policy and m.config.v == 5
     # pi_k / alpha = 1.6, 0.5 | 0.6: intervals [1.4, 1.8], [0.3, 0.7] | [0.4, 0.8]
-    step = torch.tensor([[0.8, 0.25], [0.3, 0.9]]).log()
     # ratios 1.5 (inside), 0.9 -> 0.7 with A = 1; 0.5 inside with A = -1
-    given = inputs(step_logprobs=step)
+    given = inputs(step=[[0.8, 0.25], [0.3, 0.9]])
     value, metrics = m.loss(given)
     assert value.item() == pytest.approx(((-1.5 - 0.7) / 2 + 0.5) / 2, abs=1e-6)
+    plain_interval = method("grpo_delayed", clip_centre="one", kl_to="none", entropy_coef=0.0)
+    assert not plain_interval.needs_step_policy and loss(plain_interval, inputs()) == loss(plain(), inputs())
     assert metrics["clip_fraction"].item() == pytest.approx(1 / 3)
     value.backward()
     assert given.logprobs.grad.flatten().tolist() == pytest.approx([-1.5 / 4, 0.0, 0.5 / 2, 0.0], abs=1e-6)
 
 
-def test_delayed_grpo_with_the_plain_interval():
-    m = method("grpo_delayed", clip_centre="one", kl_to="none", entropy_coef=0.0)
-    assert not m.needs_step_policy
-    assert loss(m, inputs()) == pytest.approx(((-1.2 - 0.9) / 2 + 0.8) / 2, abs=1e-6)
+# ---------------------------------------------------------------- GSPO
+
+#: probabilities now and when sampled, advantages and mask of two responses, of three tokens and of one
+GSPO = (
+    [[0.2, 0.4, 0.9], [0.3, 0.5, 0.5]],
+    [[0.1, 0.4, 0.3], [0.6, 0.1, 0.1]],
+    [1.0, -1.0],
+    [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]],
+)
 
 
-def test_on_policy_the_centred_and_the_plain_interval_agree():
-    given = {"step_logprobs": torch.tensor(STORED).log()}  # pi_k = alpha
-    options = {"kl_to": "none", "entropy_coef": 0.0}
-    assert loss(method("grpo_delayed", **options), inputs(**given)) == loss(method(**options), inputs())
+def test_the_ratio_of_gspo_is_the_geometric_mean_over_the_response():
+    ratio = method("gspo").ratio(loss_inputs(*GSPO))
+    # (2 * 1 * 3) ** (1/3), and 1/2: what lies behind the end of the second response does not count
+    assert torch.allclose(ratio, torch.tensor([[6 ** (1 / 3)] * 3, [0.5] * 3]), atol=1e-6)
 
 
-def test_delayed_grpo_trains_on_every_fresh_group():
-    groups = fresh(1, [0, 3, 8, 4])
-    assert method("grpo_delayed").build_batch(1, groups, NoSampler()).groups == groups
+def test_gspo_gives_each_token_the_gradient_of_its_own_log_probability():
+    given = loss_inputs([[1.0] * 3] * 2, [[0.5] * 3] * 2, *GSPO[2:])
+    (method("gspo").ratio(given) * given.mask).sum().backward()
+    assert torch.allclose(given.logprobs.grad, 2.0 * given.mask)  # d s / d log pi_t = s
+
+
+def test_the_loss_of_gspo_by_hand():
+    loss, metrics = method("gspo", clip_low=0.1, clip_high=0.2, entropy_coef=0.0).loss(loss_inputs(*GSPO))
+    # A = 1: s = 1.817 clips to 1.2; A = -1: s = 0.5 clips to 0.9, and max(0.5, 0.9) = 0.9
+    assert float(loss) == pytest.approx((-1.2 + 0.9) / 2, abs=1e-6)
+    assert float(metrics["clip_fraction"]) == 1.0
+
+
+def test_it_is_verl_s_gspo():
+    core = pytest.importorskip("verl.trainer.ppo.core_algos", reason="the extra `verl` is not installed")
+    from verl.workers.config import FSDPActorConfig
+
+    torch.manual_seed(0)
+    given = loss_inputs(torch.rand(2, 3).tolist(), [[1.0] * 3] * 2, *GSPO[2:])
+    new, old = given.logprobs, given.logprobs.detach() + 0.002 * torch.randn(2, 3)
+    given.behaviour_logprobs = old
+    loss, _ = method("gspo", entropy_coef=0.0).loss(given)
+    loss.backward()
+    ours, new.grad = new.grad.clone(), None
+    clip = {"clip_ratio": 3e-4, "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}
+    actor = FSDPActorConfig(strategy="fsdp", ppo_micro_batch_size_per_gpu=2, rollout_n=2, **clip)
+    values = given.advantages[:, None].expand(2, 3)
+    theirs, _ = core.compute_policy_loss_gspo(
+        old, new, values, given.mask, loss_agg_mode="seq-mean-token-mean", config=actor
+    )
+    theirs.backward()
+    assert float(loss.detach()) == pytest.approx(float(theirs.detach()), abs=1e-6)
+    assert torch.allclose(ours, new.grad, atol=1e-6)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-from support.scripted import NoSampler, ScriptedSampler, fresh, group
+from functools import partial
 
-from bapo import methods, seeds
+import numpy as np
+from support.scripted import NoSampler, ScriptedSampler, build, group
+
+from bapo import seeds
 
 B = 4
 
 
-def mopps(**options):
-    return methods.build({"algorithm": "mopps", **options}, B, seed=1)
+mopps = partial(build, "mopps", B)
 
 
 def stream(count):
@@ -32,11 +33,6 @@ def test_memory_one_forgets_nothing():
         method.build_batch(1, [group("a", correct)], NoSampler())
     assert method.posterior("a") == (2 + 3 + 5, 1 + 5 + 3)
     assert method.posterior("never seen") == (2.0, 1.0)
-
-
-def test_all_groups_are_trained_on():
-    groups = fresh(1, [0, 8, 3, 5])
-    assert mopps().build_batch(1, groups, NoSampler()).groups == groups
 
 
 def test_it_takes_the_prompts_nearest_to_one_half_of_rho_times_b():

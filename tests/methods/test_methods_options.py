@@ -14,7 +14,7 @@ def test_every_method_builds_from_its_algorithm_alone(algorithm):
     method = methods.build({"algorithm": algorithm}, batch_size=4, seed=1)
     assert type(method) is methods.get(algorithm) and method.summary and method.source
     # two algorithms that are not named never share a folder
-    assert methods.checked({"algorithm": algorithm}).name == algorithm
+    assert methods.config_of({"algorithm": algorithm}).name == algorithm
 
 
 def test_defaults_are_the_papers_table_3():
@@ -27,9 +27,9 @@ def test_defaults_are_the_papers_table_3():
 
 
 def test_checked_fills_in_every_default_and_changes_nothing_given():
-    node = methods.checked({"algorithm": "bapo", "v": 3, "name": "bapo_v3", "high_capacity": 8})
+    node = methods.config_of({"algorithm": "bapo", "v": 3, "name": "bapo_v3", "high_capacity": 8})
     assert (node.v, node.name, node.high_capacity, node.m) == (3, "bapo_v3", 8, 5)
-    assert methods.checked(node) == node
+    assert methods.config_of(node) == node
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, group, ids
+from support.scripted import build as built
 
-from bapo import methods, seeds, tasks
-from bapo.algorithm.rollouts import FRESH, Prompt, Samples
+from bapo import seeds, tasks
+from bapo.algorithm.rollouts import FRESH, Samples
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
@@ -32,8 +34,7 @@ if LATE:
 B, G = 4, 3
 
 
-def build(**options):
-    return methods.build({"algorithm": "partial_rollouts", **options}, B, seed=1)
+build = partial(built, "partial_rollouts", B)
 
 
 def begun(name, lengths, unfinished, correct=0, step=1):
@@ -62,26 +63,23 @@ def test_share_is_the_budget_of_a_step():
     assert build(share=0.34).rollout_budget(1, 20) == 7  # 6.8, rounded up: three steps are enough
     assert build(share=0.01).rollout_budget(1, 20) == 1
     assert build(share=1.0).rollout_budget(1, 20) is None and build().rollout_budget(1, 1) is None
-    assert methods.build({"algorithm": "grpo"}, B, 1).rollout_budget(1, 20) is None
+    assert built("grpo", B).rollout_budget(1, 20) is None
 
 
 def test_groups_wait_until_their_last_response_has_ended():
     method = build()
-    fresh = [
-        begun("a", [2, 3, 1], []),
-        begun("b", [4, 4, 2], [0, 1]),
-        begun("c", [4, 1, 1], [0]),
-        begun("d", [1, 1, 1], []),
-    ]
+    lengths = {"a": [2, 3, 1], "b": [4, 4, 2], "c": [4, 1, 1], "d": [1, 1, 1]}
+    cut = {"b": [0, 1], "c": [0]}
+    fresh = [begun(name, own, cut.get(name, [])) for name, own in lengths.items()]
     batch = method.build_batch(1, fresh, NoSampler())
-    assert ids(batch.groups) == ["a", "d"] and ids(method.waiting) == ["b", "c"]
+    assert ids(batch.groups) == ["a", "d"] and ids(method.kept) == ["b", "c"]
     assert batch.metrics == {"resumed_groups": 0, "waiting_groups": 2, "earlier_tokens": 0}
 
     sampler = Resuming([begun("b", [8, 7, 2], [0]), begun("c", [6, 1, 1], [], 1)], stream="efgh")
-    assert ids_of(method.draw_prompts(2, sampler)) == ["e", "f"]  # two places are taken
+    assert [p.id for p in method.draw_prompts(2, sampler)] == ["e", "f"]  # two places are taken
     batch = method.build_batch(2, [begun("e", [4, 3, 3], [0], step=2), begun("f", [2, 2, 2], [], step=2)], sampler)
     assert sampler.resumed == [["b", "c"]]
-    assert ids(batch.groups) == ["c", "f"] and ids(method.waiting) == ["b", "e"]
+    assert ids(batch.groups) == ["c", "f"] and ids(method.kept) == ["b", "e"]
     # c has 8 tokens of which step 1 sampled 4 + 1 + 1; f has 6 new ones
     assert batch.metrics == {"resumed_groups": 2, "waiting_groups": 2, "earlier_tokens": pytest.approx(6 / 14)}
     assert batch.groups[0].earlier.tolist() == [4, 1, 1] and batch.groups[1].earlier is None
@@ -90,18 +88,14 @@ def test_groups_wait_until_their_last_response_has_ended():
 
     sampler = Resuming([begun("b", [9, 7, 2], []), begun("e", [5, 3, 3], [])])
     batch = method.build_batch(3, [], sampler)
-    assert sampler.resumed == [["b", "e"]] and ids(batch.groups) == ["b", "e"] and not method.waiting
+    assert sampler.resumed == [["b", "e"]] and ids(batch.groups) == ["b", "e"] and not method.kept
     assert batch.groups[0].earlier.tolist() == [8, 7, 2]  # of steps 1 and 2 together
-
-
-def ids_of(prompts):
-    return [p.id for p in prompts]
 
 
 def test_there_is_always_a_new_prompt():
     method = build()
-    method.waiting = [begun(name, [4, 4, 4], [0]) for name in "abcd"]
-    assert ids_of(method.draw_prompts(2, Resuming(stream="ef"))) == ["e"]
+    method.kept = [begun(name, [4, 4, 4], [0]) for name in "abcd"]
+    assert [p.id for p in method.draw_prompts(2, Resuming(stream="ef"))] == ["e"]
 
 
 def test_segments_current_gives_earlier_tokens_no_advantage():
@@ -114,13 +108,6 @@ def test_segments_current_gives_earlier_tokens_no_advantage():
     assert found.tolist() == [[0, 0, a, a], [0, 0, 0, b], [b, b, b, b]]  # behind an end nothing is read
     fresh = build(segments="current").advantages(replace(resumed, earlier=None))
     assert fresh.tolist() == [[a] * 4, [b] * 4, [b] * 4]
-
-
-def test_state_and_restore():
-    method, again = build(), build()
-    method.build_batch(1, [begun("a", [4, 4, 2], [0]), begun("b", [1, 1, 1], [])], NoSampler())
-    again.restore(*method.state(), Prompt)
-    assert ids(again.waiting) == ["a"] and again.waiting[0].unfinished.tolist() == [True, False, False]
 
 
 # ---------------------------------------------------------------------------------------------------- real responses
@@ -218,9 +205,8 @@ def test_two_parts_are_distributed_as_one(world):
 
     one, two = texts(whole), texts(parts)
     # the beginnings are the same draw; the rest is another, or this would show nothing
-    assert [t[:6] for t in one] == [t[:6] for t in two] and np.mean(
-        [a != b for a, b in zip(one, two, strict=True)]
-    ) > 0.05
+    assert [t[:6] for t in one] == [t[:6] for t in two]
+    assert np.mean([a != b for a, b in zip(one, two, strict=True)]) > 0.05
     # compared with another draw of whole responses, which shares nothing
     (other,) = world[1].generate(world[0], [prompt], count, ("rollout",), 9, 0, FRESH, Ledger())
     other = texts(other)
@@ -246,8 +232,7 @@ def test_random_numbers_are_never_used_twice(world):
     assert np.array_equal(first, tokens[2, 0, "one"])
     values = [v[:, 2:12].tobytes() for v in tokens.values()]
     assert len(set(values)) == len(values) == 6
-    keys = seeds.prompt_keys([prompt.id] * 3)
-    assert len(set(keys)) == 3
+    assert len(set(seeds.prompt_keys([prompt.id] * 3))) == 3
 
 
 # ---------------------------------------------------------------------------------------------------- real runs

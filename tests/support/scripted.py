@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt, Samples
+from bapo import methods
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import DEMONSTRATED, ORIGINS, Group, Prompt, Samples
+from bapo.methods import Batch
 
 G = 8
 
@@ -80,5 +84,36 @@ class NoSampler:
         raise AssertionError("regenerate() was called")
 
 
-def ids(groups: Sequence[Group]) -> list[str]:
+def ids(groups: Iterable[Group]) -> list[str]:
     return [g.prompt.id for g in groups]
+
+
+def parts(batch: Batch) -> tuple[list[str], ...]:
+    """Prompt ids of X1, X2, X3."""
+    return tuple(ids(g for g in batch.groups if g.origin == origin) for origin in ORIGINS)
+
+
+def build(algorithm: str, batch_size: int, seed: int = 1, **options: object) -> Any:
+    return methods.build({"algorithm": algorithm, **options}, batch_size, seed)
+
+
+def loss_inputs(
+    now: Sequence[Sequence[float]],
+    stored: Sequence[Sequence[float]],
+    advantages: Sequence[float],
+    mask: Sequence[Sequence[float]] | None = None,
+    replayed: Sequence[bool] | None = None,
+    **more: Any,
+) -> LossInputs:
+    """One mini-batch from probabilities [N][T]: the current policy's, which carry the gradient, and the stored ones.
+
+    ``reference`` and ``step`` are the probabilities of these policies.
+    """
+    import torch
+
+    policies = {f"{n}_logprobs": torch.tensor(more.pop(n)).log() for n in ("reference", "step") if n in more}
+    logprobs = torch.tensor(now).log().requires_grad_()
+    marks = torch.tensor(replayed if replayed is not None else [False] * len(now))
+    ones = torch.ones_like(logprobs) if mask is None else torch.tensor(mask)
+    given = torch.tensor(stored).log(), torch.tensor(advantages)
+    return LossInputs(logprobs, *given, ones.detach(), marks, **policies, **more)
