@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bapo.graders.verdict import OVERLOADED
 from bapo.store.files import Json
 
 if TYPE_CHECKING:
@@ -22,11 +21,6 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
     if not 1 <= k <= samples:
         raise ValueError(f"pass@{k} needs between 1 and {samples} samples")
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
-
-
-def reported_ks(samples: int) -> list[int]:
-    """Return the k of pass@k: 1, 8 and all samples, as far as there are that many."""
-    return sorted({k for k in (1, 8, samples) if k <= samples})
 
 
 def majority_vote(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
@@ -44,7 +38,7 @@ def majority_vote(answers: Sequence[str | None], correct: Sequence[bool]) -> flo
 
 
 def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str | None]) -> dict[str, float]:
-    """Return acc, pass@k, maj@K and the share of unparsed responses of one problem.
+    """Return acc, pass@k for 1, 8 and all samples, maj@K and the share of unparsed responses of one problem.
 
     verdicts: K pairs (correct, parsed); answers: [K], what of each response is voted on (None, or unparsed: nothing).
     """
@@ -53,7 +47,7 @@ def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str 
     votes = [a if parsed else None for a, (_, parsed) in zip(answers, verdicts, strict=True)]
     return {
         "acc": sum(bits) / count,
-        **{f"pass@{k}": pass_at_k(sum(bits), count, k) for k in reported_ks(count)},
+        **{f"pass@{k}": pass_at_k(sum(bits), count, k) for k in sorted({1, 8, count}) if k <= count},
         f"maj@{count}": majority_vote(votes, bits),
         "unparsed": sum(not parsed for _, parsed in verdicts) / count,
     }
@@ -90,8 +84,3 @@ def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip
         "samples": len(frame) // len(problems),
         **means,
     }
-
-
-def not_graded(frames: Iterable[pd.DataFrame]) -> int:
-    """Count the responses that the machine was too busy to grade."""
-    return sum(int((frame["reason"] == OVERLOADED).sum()) for frame in frames)
