@@ -145,7 +145,7 @@ def test_other_weights_are_another_curve(
 # ------------------------------------------------------------------------------------------------ what it refuses
 
 
-def test_checkpoints_are_those_of_the_schedule(run: Path, tmp_path: Path) -> None:
+def test_checkpoints_are_those_of_the_schedule(config: Config, run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "run"))
     shutil.copytree(other / "checkpoints" / "step_000002", other / "checkpoints" / "step_000003")  # an interruption's
     assert list(curve.kept(other, 2)) == [2, 4, 6]

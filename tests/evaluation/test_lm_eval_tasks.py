@@ -212,9 +212,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>")
     fast.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     torch.manual_seed(0)
-    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    size = {
+        "vocab_size": len(vocabulary),
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    config = Qwen2Config(len(vocabulary), **size, num_key_value_heads=2, max_position_embeddings=1024, **ends)
+    config = Qwen2Config(**size, num_key_value_heads=2, max_position_embeddings=1024, **ends)
     folder = tmp_path_factory.mktemp("model") / "checkpoint"
     Qwen2ForCausalLM(config).save_pretrained(folder)
     fast.save_pretrained(folder)
