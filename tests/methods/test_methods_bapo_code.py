@@ -146,7 +146,7 @@ def test_the_ratio_is_pi_over_pi_k_and_keeps_what_is_replayed():
     method = bapo(kl_to="none", entropy_coef=0.0, dual_clip=0)
     assert method.needs_step_policy
     now, sampled, step = [[0.55]] * 2, [[0.25]] * 2, [[0.5]] * 2
-    loss, metrics = method.loss(loss_inputs(now, sampled, [1.0, 1.0], replayed=[False, True], step=step))
+    loss, metrics = method.loss(loss_inputs(now, sampled, [1.0, 1.0], replayed=[False, True], pi_k=step))
     # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
     assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
     assert metrics["clip_fraction"].item() == 0.5
