@@ -188,7 +188,7 @@ def test_gspo_gives_each_token_the_gradient_of_its_own_log_probability():
 def test_the_loss_of_gspo_by_hand():
     loss, metrics = method("gspo", clip_low=0.1, clip_high=0.2, entropy_coef=0.0).loss(loss_inputs(*GSPO))
     # A = 1: s = 1.817 clips to 1.2; A = -1: s = 0.5 clips to 0.9, and max(0.5, 0.9) = 0.9
-    assert float(loss) == pytest.approx((-1.2 + 0.9) / 2, abs=1e-6)
+    assert loss.item() == pytest.approx((-1.2 + 0.9) / 2, abs=1e-6)
     assert float(metrics["clip_fraction"]) == 1.0
 
 
