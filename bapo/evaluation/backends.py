@@ -1,15 +1,7 @@
-"""The backends that sample responses: the torch engine, and vLLM in this process.
+"""The backends that sample responses, as lm-eval models: the torch engine, and vLLM in this process.
 
-Each is an lm-eval model, of which :func:`bapo.evaluation.run.run_benchmark` needs ``generate_until``; our own returns
-texts that know their length (:class:`bapo.engines.shared.prompts.Response`).
-
-=======  ==================================================  =========================================
-backend  random numbers                                      column ``tokens``
-=======  ==================================================  =========================================
-torch    of (evaluation.seed, task, problem, repeat) alone   as sampled, with the end token
-vllm     one stream of the engine, from evaluation.seed      of the text tokenised again: lm-eval hands
-                                                             on the text alone
-=======  ==================================================  =========================================
+torch: random numbers of (evaluation.seed, task, problem, repeat) alone; ``tokens`` as sampled, with the end token.
+vllm: one stream of the engine, from evaluation.seed; ``tokens`` of the text tokenised again.
 """
 
 from __future__ import annotations
@@ -19,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bapo.errors import UserError
-from bapo.evaluation.prompts import revision_of
+from bapo.evaluation.checkpoints import revision_of
 from bapo.experiments.schema import Config
 from bapo.gpu import environment
 from bapo.store.files import Json
@@ -28,14 +19,9 @@ from bapo.store.files import Json
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
-#: vLLM's remaining sampling keys, neutral: it would take them from the model's generation_config otherwise
-_NEUTRAL = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-#: Generation arguments for lm-eval's ``vllm``. No ``seed`` here: it would seed every request alike. lm-eval keeps
-#: special tokens in the text; the torch engine does not.
-VLLM_ARGUMENTS = {**_NEUTRAL, "skip_special_tokens": True}
-#: Generation arguments for lm-eval's ``local-completions``, which sends ``"seed": 1234`` with every request unless told
-#: otherwise: a server that honours it then gives the same answer 32 times.
-SERVER_ARGUMENTS = {**_NEUTRAL, "seed": None}
+#: Generation arguments for lm-eval's ``vllm``: the sampling keys that a model's generation_config would decide
+#: otherwise. No ``seed``: it would seed every request alike. lm-eval keeps special tokens; the torch engine does not.
+VLLM_ARGUMENTS = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "skip_special_tokens": True}
 #: problems that lm-eval hands to vLLM at once, where they have images: all pixels, 32 times, do not fit into memory
 WITH_IMAGES = 2048
 INSTALL = (
@@ -82,7 +68,6 @@ def build(config: Config, checkpoint: Path | str, advance: Callable[[int], None]
         model=model,
         tokenizer=tokenizer,
         seed=config.evaluation.seed,
-        max_prompt_tokens=config.sampling.max_prompt_tokens,
         batch_size=config.evaluation.batch_size,
         advance=advance,
         processor=models.load_processor(model, checkpoint, config),
@@ -97,12 +82,8 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     v, s = config.evaluation.vllm, config.sampling
-    try:
-        model = get_model("vllm-vlm" if images else "vllm")
-    except ImportError as error:
-        raise UserError(f"evaluation.backend=vllm: vLLM cannot be imported ({error}); {INSTALL}") from error
     revision = revision_of(config, checkpoint)
-    built = model(
+    built = get_model("vllm-vlm" if images else "vllm")(
         pretrained=str(checkpoint),
         revision=revision,
         tokenizer_revision=revision,

@@ -1,13 +1,22 @@
-"""What is evaluated: a checkpoint's folder, or a name on the hub, and what identifies its contents."""
+"""What is evaluated: a checkpoint's folder or a name on the hub, what identifies it, and prompts that it can take."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
+from bapo.experiments.schema import Config
 from bapo.store.files import CHECKSUMS, SUMMARY, Json, damaged_files, read_json, sha256
+
+if TYPE_CHECKING:
+    from transformers import ProcessorMixin
+
+    from bapo.evaluation.tasks import Benchmark
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -17,6 +26,15 @@ def locate(checkpoint: Path | str) -> Path | str:
     if isinstance(checkpoint, str) and not Path(checkpoint).is_dir() and _HUB_NAME.fullmatch(checkpoint):
         return checkpoint
     return Path(checkpoint)
+
+
+def revision_of(config: Config, checkpoint: Path | str) -> str | None:
+    """Return the commit to ask the hub for: ``model.revision``, or what the base job fetched; a folder has none."""
+    from bapo.engines.shared.models import pretrained
+
+    if isinstance(checkpoint, Path):
+        return None
+    return config.model.revision or (pretrained.fetched(config) if checkpoint == config.model.path else None)
 
 
 def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> str:
@@ -49,3 +67,58 @@ def _written(checkpoint: Path) -> Json:
     files = read_json(beside).get("files", {}) if beside.is_file() else {}
     prefix = f"{checkpoint.name}/"
     return {n.removeprefix(prefix): f for n, f in files.items() if n.startswith(prefix)}
+
+
+def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> None:
+    """Check every prompt of every benchmark before a model is loaded: lm-eval would cut a long one from the left.
+
+    Raises UserError naming the first prompt that does not fit, or a checkpoint whose tokenizer cannot be loaded.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    from bapo.engines.shared.models import chats, images, pretrained
+    from bapo.engines.shared.prompts import chat
+
+    pretrained.register(config)
+    revision = revision_of(config, checkpoint)
+    try:
+        tokenizer = chats.prepare(AutoTokenizer.from_pretrained(checkpoint, revision=revision), config)
+        model = AutoConfig.from_pretrained(checkpoint, revision=revision).get_text_config()
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{checkpoint}: no tokenizer and configuration can be loaded from it: {reason}") from error
+    contexts = [getattr(model, "max_position_embeddings", None)]
+    if config.evaluation.backend == "vllm":
+        contexts.append(config.evaluation.vllm.max_model_len)
+    context = min((c for c in contexts if c is not None), default=None)
+    longest, answer, processor = config.sampling.max_prompt_tokens, config.sampling.max_response_tokens, None
+    for benchmark in benchmarks:
+        texts = [
+            chat(tokenizer, [{"role": "user", "content": p.prompt}], images=bool(p.images)) for p in benchmark.problems
+        ]
+        # the chat template has already placed whatever special tokens belong into a prompt
+        tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for problem, own in zip(benchmark.problems, tokens, strict=True):
+            count = len(own)
+            if problem.images:
+                processor = processor or images.load_processor(checkpoint, revision)
+                count += image_tokens(processor, problem.images) - len(problem.images)
+            what = f"{benchmark.task_name}: problem {problem.id} has a prompt of {count} tokens"
+            if not 0 < count <= longest:
+                raise UserError(f"{what}, allowed are 1 to {longest}; raise sampling.max_prompt_tokens")
+            if context is not None and count + answer > context:
+                raise UserError(
+                    f"{what}, which with sampling.max_response_tokens={answer} exceeds the model's context of "
+                    f"{context}; lower sampling.max_response_tokens"
+                )
+
+
+def image_tokens(processor: ProcessorMixin, images: Iterable[bytes]) -> int:
+    """Count the tokens that a Qwen2-VL or Qwen2.5-VL processor makes of these files, from their sizes alone."""
+    from PIL import Image
+
+    patches = 0
+    for content in images:
+        with Image.open(io.BytesIO(content)) as image:
+            patches += processor.image_processor.get_number_of_image_patches(image.height, image.width, {})
+    return patches // processor.image_processor.merge_size**2

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.evaluation import run as evaluation
-from bapo.evaluation.checkpoints import checkpoint_digest, locate
-from bapo.evaluation.prompts import revision_of
+from bapo.evaluation.checkpoints import checkpoint_digest, locate, revision_of
 from bapo.experiments import budgets
 from bapo.experiments.identity import identity_of_curve
 from bapo.experiments.places import base_directory, run_directory
@@ -114,19 +113,11 @@ def splits(config: Config) -> list[str]:
 def kept(run: Path, every: int) -> dict[int, Path]:
     """Return {step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
 
-    Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
-    naming the first that is missing.
+    Others, which an interruption leaves behind, are passed over, so that all runs have the same steps.
     """
     summary = read_json(run / SUMMARY)
     last, final = int(summary["steps"]), run / summary["checkpoint"]
-    folders = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
-    for step, folder in folders.items():
-        if not (folder / "config.json").is_file():
-            raise UserError(
-                f"{folder}: no checkpoint of step {step}; a curve needs one every checkpoint.every={every} steps, kept "
-                "(checkpoint.keep_models=true): train again, or give the value that the run was trained with"
-            )
-    return folders
+    return {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
 
 
 def _evaluate(config: Config, names: Sequence[str], checkpoint: Path | str, folder: Path) -> None:

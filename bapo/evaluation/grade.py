@@ -18,20 +18,14 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None) -> None:
     """Grade a JSONL file with a task's verifier.
 
     One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}. The file is read as
-    a stream, and a summary goes to stderr. Blank lines at its end are ignored. Raises UserError naming the file, the
-    line and the field that is wrong. The verdicts on the lines before it have been written by then.
+    a stream, and a summary goes to stderr. Raises UserError naming the file, the line and the field that is wrong. The
+    verdicts on the lines before it have been written by then.
     """
     verifier, path, out = tasks.get(task), Path(file), out or sys.stdout
     counts: Counter[str] = Counter()
-    blank = 0
     try:
         with open(path, "rb") as lines:  # bytes: a broken character is reported with its line
             for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    blank = blank or number
-                    continue
-                if blank:
-                    raise UserError(f"{path}, line {blank}: blank; remove it (every line must be a JSON object)")
                 verdict = _graded(verifier, line, f"{path}, line {number}")
                 content = {"correct": verdict.correct, "parsed": verdict.parsed, "reason": verdict.reason}
                 counts.update(graded=1, correct=verdict.correct, unread=not verdict.parsed)

@@ -9,15 +9,14 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.models.images import prepare
 from bapo.engines.shared.prompts import Response, Row, answer, chat
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.errors import UserError
-from bapo.evaluation.prompts import Limits, draw_key
 
-_NO_LIKELIHOOD = "bapo-torch only generates: a task that needs log-likelihoods wants lm-eval's own `hf` model"
 _FIXED = {"until": [], "do_sample": True, "repetition_penalty": 1.0}
 _KEYS = {*_FIXED, "temperature", "top_p", "top_k", "max_gen_toks"}
 
@@ -28,9 +27,9 @@ class TorchLM(TemplateLM):
 
     A response therefore depends neither on the batch size, nor on the other problems and tasks of the evaluation.
 
-    model, tokenizer: a Hugging Face causal model and its tokenizer; seed: of the evaluation; max_prompt_tokens: a
-    longer prompt is an error, never cut; batch_size: rows in flight; advance: called with the number of responses
-    after each batch; processor: of a model that reads images, around the same tokenizer.
+    model, tokenizer: a Hugging Face causal model and its tokenizer; seed: of the evaluation; batch_size: rows in
+    flight; advance: called with the number of responses after each batch; processor: of a model that reads images,
+    around the same tokenizer.
     """
 
     MULTIMODAL = True  # lm-eval's word for: requests may bring images
@@ -40,16 +39,13 @@ class TorchLM(TemplateLM):
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         seed: int,
-        max_prompt_tokens: int,
         batch_size: int = 1024,
         advance: Callable[[int], None] = lambda count: None,
         processor: ProcessorMixin | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.tokenizer, self.seed = model, tokenizer, seed
-        self.max_prompt_tokens, self.batch_size, self.advance = max_prompt_tokens, int(batch_size), advance
-        self.processor = processor
-        self.context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.model, self.tokenizer, self.processor = model, tokenizer, processor
+        self.seed, self.batch_size, self.advance = seed, int(batch_size), advance
 
     # -------------------------------------------------------------------------------------------- prompts
 
@@ -78,11 +74,10 @@ class TorchLM(TemplateLM):
         firsts = [requests[repeats[0]] for repeats in places.values()]
         for request, row, repeats in zip(firsts, self._rows(firsts), places.values(), strict=True):
             task, parameters, name = str(request.task_name), self._parameters(request), str(request.doc["id"])
-            Limits(self.max_prompt_tokens, parameters.max_tokens, self.context).check(task, name, len(row.tokens))
             batches.setdefault((task, parameters, len(repeats)), []).append((Prompt(name, row), repeats))
         texts = [Response("", 0)] * len(requests)
         for (task, parameters, count), batch in batches.items():
-            key, prompts = draw_key(self.seed, task), [prompt for prompt, _ in batch]
+            key, prompts = seeds.key64(self.seed, "evaluation", task), [prompt for prompt, _ in batch]
             responses = answer(
                 self.model, self.tokenizer, prompts, count, key, parameters, self.batch_size, self.advance
             )
@@ -92,17 +87,15 @@ class TorchLM(TemplateLM):
         return texts
 
     def _rows(self, requests: list[Instance]) -> list[Row]:
-        """Return the tokenised prompts. Raises UserError for one with images where the model reads none."""
+        """Return the tokenised prompts."""
+        texts = [request.args[0] for request in requests]
+        rows = [Row(tuple(tokens), "") for tokens in self.tok_encode(texts)]
         visual = [request.args[2]["visual"] if len(request.args) > 2 else [] for request in requests]
-        seeing = [i for i, images in enumerate(visual) if images]
-        if seeing and self.processor is None:
-            name = requests[seeing[0]].task_name
-            raise UserError(f"{name}: the problems have images, which this model cannot read")
-        rows = [Row(tuple(tokens), "") for tokens in self.tok_encode([request.args[0] for request in requests])]
-        texts, shown = [requests[i].args[0] for i in seeing], [visual[i] for i in seeing]
-        seen = prepare(self.processor, texts, shown) if self.processor is not None else []
-        for i, (tokens, images) in zip(seeing, seen, strict=True):
-            rows[i] = Row(tuple(tokens), "", images)
+        if seeing := [i for i, images in enumerate(visual) if images]:
+            assert self.processor is not None, "the model reads no images"
+            seen = prepare(self.processor, [texts[i] for i in seeing], [visual[i] for i in seeing])
+            for i, (tokens, images) in zip(seeing, seen, strict=True):
+                rows[i] = Row(tuple(tokens), "", images)
         return rows
 
     def _parameters(self, request: Instance) -> SamplingParameters:
@@ -114,13 +107,12 @@ class TorchLM(TemplateLM):
                 f"{request.task_name}: generation_kwargs={arguments}: must set {sorted(_KEYS)} and nothing else, with "
                 f"{_FIXED}, as bapo-torch samples until the end token"
             )
+        temperature, top_p, longest = (arguments[key] for key in ("temperature", "top_p", "max_gen_toks"))
         top_k = arguments["top_k"] or -1  # lm-eval's 0 and our -1 both mean: off
         ends = models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
-        return SamplingParameters(arguments["temperature"], arguments["top_p"], top_k, arguments["max_gen_toks"], ends)
-
-    # -------------------------------------------------------------------------------------------- refused
+        return SamplingParameters(temperature, top_p, top_k, longest, ends)
 
     def _refused(self, *_: object, **__: object) -> None:
-        raise NotImplementedError(_NO_LIKELIHOOD)
+        raise NotImplementedError("bapo-torch only generates")
 
     loglikelihood = loglikelihood_rolling = _loglikelihood_tokens = _refused

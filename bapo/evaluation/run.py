@@ -21,11 +21,11 @@ from bapo import tasks
 from bapo.engines.shared import records
 from bapo.errors import UserError
 from bapo.evaluation import backends
-from bapo.evaluation.checkpoints import checkpoint_digest, locate
-from bapo.evaluation.prompts import revision_of
-from bapo.evaluation.scores import not_graded, summarise
+from bapo.evaluation.checkpoints import check_prompts, checkpoint_digest, locate, revision_of
+from bapo.evaluation.scores import summarise
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.experiments.schema import Config
+from bapo.graders.verdict import OVERLOADED
 from bapo.store import files as store
 from bapo.store.files import SUMMARY, Json, read_json, write_json
 from bapo.store.lock import remade
@@ -64,7 +64,7 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
         if pending := [name for name in names if name not in frames]:
             frames |= _sample(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
-        overloaded = not_graded(frames.values())
+        overloaded = sum(int((frame["reason"] == OVERLOADED).sum()) for frame in frames.values())
         records.warn(overloaded, str(folder))
         on_hub = isinstance(checkpoint, str)
         summary = {
@@ -88,13 +88,10 @@ def finished(folder: Path, identity: str) -> Json | None:
     """Return the summary of an evaluation of this identity that is finished, its files intact; None otherwise."""
     if not (folder / SUMMARY).exists():
         return None
-    try:
-        summary = read_json(folder / SUMMARY)
-        if summary["identity"] != identity:
-            return None
-        problems = store.damaged_files(folder, summary["files"])
-    except (UserError, KeyError, TypeError):
-        problems = [f"{folder / SUMMARY} is damaged"]
+    summary = read_json(folder / SUMMARY)
+    if summary["identity"] != identity:
+        return None
+    problems = store.damaged_files(folder, summary["files"])
     for problem in problems:
         print(f"warning: {problem}; what it held is evaluated again", file=sys.stderr)
     return None if problems else summary
@@ -135,13 +132,12 @@ def _sample(
     from transformers.utils import logging as transformers_logging
 
     from bapo.engines.shared.models import pretrained
-    from bapo.evaluation import prompts
 
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     checkpoint = pretrained.at_hand(config, checkpoint)
     benchmarks = [load_benchmark(config, name, checkpoint) for name in names]
-    prompts.check_all(config, checkpoint, benchmarks)
+    check_prompts(config, checkpoint, benchmarks)
     responses = sum(len(b.problems) for b in benchmarks) * config.evaluation.samples
     store.require_space(folder, responses * (64 + 4 * config.sampling.max_response_tokens))
     progress = Progress("evaluate " + "/".join(folder.absolute().parent.parts[-2:]), responses, unit="sample")
@@ -156,18 +152,9 @@ def _sample(
 
 
 def table(config: Config, model: LM, benchmark: Benchmark, identity: str) -> pd.DataFrame:
-    """Evaluate one benchmark; returns its table of problems and samples, and in ``attrs`` what the summary needs.
-
-    Raises UserError if samples are equal everywhere: some lm-eval backends repeat their random numbers.
-    """
+    """Evaluate one benchmark; returns its table of problems and samples, and in ``attrs`` what the summary needs."""
     start = time.monotonic()
     results, frame = run_benchmark(model, benchmark)
-    if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
-        raise UserError(
-            f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
-            f"evaluation.temperature={config.evaluation.temperature}; the model has become deterministic or its "
-            "sampler repeats its random numbers: look at the responses with a higher temperature"
-        )
     frame["seed"] = config.evaluation.seed
     frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
     frame.attrs = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bapo.graders.verdict import OVERLOADED
 from bapo.store.files import Json
 
 if TYPE_CHECKING:
@@ -23,18 +22,16 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
-def reported_ks(samples: int) -> list[int]:
-    """Return the k of pass@k: 1, 8 and all samples, as far as there are that many."""
-    return sorted({k for k in (1, 8, samples) if k <= samples})
-
-
 def problem_scores(verdicts: Sequence[tuple[bool, bool]]) -> dict[str, float]:
-    """Return acc, pass@k and the share of unparsed responses of one problem. verdicts: K pairs (correct, parsed)."""
+    """Return acc, pass@k for 1, 8 and all samples, and the share of unparsed responses of one problem.
+
+    verdicts: K pairs (correct, parsed).
+    """
     count = len(verdicts)
     bits = [correct for correct, _ in verdicts]
     return {
         "acc": sum(bits) / count,
-        **{f"pass@{k}": pass_at_k(sum(bits), count, k) for k in reported_ks(count)},
+        **{f"pass@{k}": pass_at_k(sum(bits), count, k) for k in sorted({1, 8, count}) if k <= count},
         "unparsed": sum(not parsed for _, parsed in verdicts) / count,
     }
 
@@ -66,8 +63,3 @@ def summarise(frame: pd.DataFrame) -> Json:
         "samples": len(frame) // len(problems),
         **means,
     }
-
-
-def not_graded(frames: Iterable[pd.DataFrame]) -> int:
-    """Count the responses that the machine was too busy to grade."""
-    return sum(int((frame["reason"] == OVERLOADED).sum()) for frame in frames)

@@ -1,23 +1,10 @@
 """A benchmark as an lm-eval task: problems from a parquet file, several responses a problem, every one of them graded.
 
-One class serves every benchmark, because the file brings the prompts and the task's verifier does the grading. It needs
-none of lm-eval's built-in tasks, whose index takes 12 s to build, and nothing else of this project::
-
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-    from bapo import tasks
-    from bapo.evaluation.tasks import Benchmark
+One class serves every benchmark, because the file brings the prompts and the task's verifier does the grading::
 
     cd34 = Benchmark("cd34", "data/cd34.parquet", tasks.get("countdown"), max_tokens=2048)
-    cd4 = Benchmark("cd4", "data/cd4.parquet", tasks.get("countdown"), max_tokens=2048)
-    report = simple_evaluate(
-        model="hf", model_args={"pretrained": "my/checkpoint"}, tasks=[cd34, cd4], apply_chat_template=True,
-        task_manager=TaskManager(include_defaults=False), bootstrap_iters=1,
-    )
+    report = lm_eval.simple_evaluate(model="hf", model_args={...}, tasks=[cd34], apply_chat_template=True)
     report["results"]["cd34"]["acc,all"], report["results"]["cd34"]["acc_stderr,all"]  # mean of 32, clustered error
-
-With lm-eval's ``vllm`` add ``generation=backends.VLLM_ARGUMENTS``, with its ``local-completions``
-``generation=backends.SERVER_ARGUMENTS``, or all samples of a problem are equal: see :mod:`bapo.evaluation.backends`.
 
 The paper's benchmarks from their public sets, by name: :mod:`bapo.evaluation.lm_eval_tasks`.
 """
@@ -32,10 +19,12 @@ from typing import Any
 
 import lm_eval.models  # noqa: F401 (lm-eval itself forgets its own models once another, like ours, is registered)
 from lm_eval.api.filter import Filter
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
 from bapo.engines.shared.prompts import grade
+from bapo.errors import UserError
 from bapo.evaluation import scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
@@ -89,6 +78,15 @@ class Sampled(ConfigurableTask):
     def build_all_requests(self, **options: object) -> None:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
             super().build_all_requests(**options)
+
+    def apply_filters(self) -> list[Instance] | None:
+        """Refuse samples that are all equal within every problem: some backends repeat their random numbers."""
+        if self.samples > 1 and all(len(set(instance.resps)) == 1 for instance in self.instances):
+            raise UserError(
+                f"{self.task_name}: all {self.samples} samples of a problem are equal, for every problem; raise the "
+                "temperature, and give the backend no seed in its generation arguments"
+            )
+        return super().apply_filters()
 
     def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
         """Return the scores of one problem; results: a list of the one list of its responses."""

@@ -1,4 +1,4 @@
-"""The methods, one class and file each. ``table()`` is the list; nothing here knows an engine."""
+"""The methods, a class each. ``table()`` is the list; nothing here knows an engine."""
 
 from __future__ import annotations
 

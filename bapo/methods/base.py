@@ -32,9 +32,8 @@ from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.validate import Unidentified
 
-if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
+if TYPE_CHECKING:  # torch takes seconds to import
     from torch import Tensor
-
 
 #: what a resumed run needs of a method, as plain data
 State = dict[str, Any]
@@ -152,7 +151,7 @@ class Method:
 
     def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
         self.config, self.batch_size, self.seed = config, batch_size, seed
-        self.kept: Kept = []  # groups of this step for later ones
+        self.kept: Kept = []  # groups that later steps may train on
 
     # ------------------------------------------------------------------ before the rollout
     @property

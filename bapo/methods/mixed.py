@@ -73,5 +73,4 @@ def mixed(group: Group, others: Group) -> Group:
 
 def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
     """Return -A f(ratio) for each token, f being the policy shaping."""
-
     return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)

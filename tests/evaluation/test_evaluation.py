@@ -21,8 +21,7 @@ from bapo.evaluation.checkpoints import checkpoint_digest
 from bapo.evaluation.grade import grade_file
 from bapo.evaluation.run import evaluate, run_benchmark
 from bapo.evaluation.scores import summarise
-from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory, data_directory
+from bapo.experiments.places import data_directory
 from bapo.experiments.schema import Config
 from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.store.files import damaged_files, fingerprints, read_json, read_table, write_json
@@ -40,13 +39,6 @@ class Lengths(Task):
     def verify(self, response: str, ground_truth: str) -> Verdict:
         kind = len(response) % 3
         return Verdict(kind == 0, kind != 2, ("", "wrong", "unparsed")[kind])
-
-
-@pytest.fixture(scope="module")
-def world(tiny_world: list[str]) -> World:
-    """The configuration of a tiny world and its base model."""
-    config = compose_config([*tiny_world, "device=cpu"])
-    return config, base_directory(config) / "checkpoint"
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +70,6 @@ def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-def same(first: pd.DataFrame, second: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(first, second, check_exact=True)
-
-
 #: A matrix product may round differently in a batch of another size and, about once in a million tokens, turn one into
 #: another: one response of 64 may differ, where any mistake in the keys makes most of them differ.
 ROUNDING = 1 / 64
@@ -102,8 +90,6 @@ def test_pass_at_k_by_hand() -> None:
     assert scores.pass_at_k(1, 32, 32) == 1.0
     with pytest.raises(ValueError, match="pass@9"):
         scores.pass_at_k(1, 8, 9)
-    assert scores.reported_ks(32) == [1, 8, 32]
-    assert scores.reported_ks(4) == [1, 4]
 
 
 def test_standard_error_clusters_by_problem() -> None:
@@ -120,6 +106,7 @@ def test_summary_of_a_table_by_hand() -> None:
             "problem_id": ["a"] * 4 + ["b"] * 4,
             "correct": [True, False, False, False, True, True, True, False],
             "parsed": [True, True, True, False, True, True, True, True],
+            "response": ["1", "2", "2", "3", "1", "1 ", " 1", "2"],
         }
     )
     assert summarise(frame) == {
@@ -193,16 +180,9 @@ def test_lm_eval_reports_the_mean_and_clustered_error_of_the_table(
     for name in written["results"]:
         assert written["results"][name]["acc,all"] == pytest.approx(table(folder, name)["correct"].mean(), abs=1e-12)
         assert summary["benchmarks"][name]["accuracy"] == pytest.approx(table(folder, name)["correct"].mean())
-        kwargs = written["configs"][name]["generation_kwargs"]
-        assert kwargs == {
-            "until": [],
-            "do_sample": True,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": 0,
-            "repetition_penalty": 1.0,
-            "max_gen_toks": world[0].sampling.max_response_tokens,
-        }
+        kwargs = {"until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+        kwargs |= {"repetition_penalty": 1.0, "max_gen_toks": world[0].sampling.max_response_tokens}
+        assert written["configs"][name]["generation_kwargs"] == kwargs
 
 
 def test_samples_depend_on_the_seed_alone(
@@ -239,18 +219,11 @@ def test_prompts_are_those_of_training(world: World, model: Any) -> None:
 
 def test_prompts_are_never_truncated(world: World, tmp_path: Path) -> None:
     config, checkpoint = world
-    first = table_of_problems(config)["extra_info"][0]["id"]
-    with pytest.raises(
-        UserError, match=rf"cd34: problem {first} .*allowed are 1 to 3; raise sampling.max_prompt_tokens"
-    ):
+    first = read_table(data_directory(config) / "cd34.parquet")["extra_info"][0]["id"]
+    with pytest.raises(UserError, match=rf"cd34: problem {first} .*raise sampling.max_prompt_tokens"):
         evaluate(changed(config, sampling__max_prompt_tokens=3), checkpoint, tmp_path)
     with pytest.raises(UserError, match="exceeds the model's context of"):
         evaluate(changed(config, sampling__max_response_tokens=10**6), checkpoint, tmp_path)
-    assert not (tmp_path / "summary.json").exists()
-
-
-def table_of_problems(config: Config) -> pd.DataFrame:
-    return read_table(data_directory(config) / "cd34.parquet")
 
 
 def test_equal_samples_are_refused(world: World, tmp_path: Path) -> None:
@@ -277,14 +250,14 @@ def test_missing_input_is_named(world: World, tmp_path: Path) -> None:
         (lambda f: pd.concat([f, f.iloc[:1]]), "row 6: problem .* is there twice"),
         (lambda f: f.assign(reward_model=[{"ground_truth": ""}] * len(f)), "row 0: .*ground_truth"),
         (lambda f: f.assign(prompt=[[{"role": "system", "content": "x"}]] * len(f)), "row 0: .*prompt"),
-        (lambda f: f.iloc[:0], "no problems in it"),
+        (lambda f: f.iloc[:0], "no problems"),
     ],
 )
 def test_broken_problems_are_named(world: World, tmp_path: Path, change: Any, message: str) -> None:
     from bapo.tasks.files import read_problems
 
     path = tmp_path / "cd34.parquet"
-    change(table_of_problems(world[0])).to_parquet(path)
+    change(read_table(data_directory(world[0]) / "cd34.parquet")).to_parquet(path)
     with pytest.raises(UserError, match=rf"cd34\.parquet: {message}"):
         read_problems(path)
 
@@ -295,9 +268,6 @@ def test_the_torch_engine_refuses_what_it_cannot_do(world: World, model: Any, wr
     task.config.generation_kwargs |= wrong
     with pytest.raises(UserError, match=r"cd34: generation_kwargs=.*must set"):
         run_benchmark(model, task)
-
-
-# ------------------------------------------------------------------------------------------------ golds
 
 
 def test_gold_against_gold_is_checked_and_named(world: World, tmp_path: Path) -> None:
@@ -316,13 +286,8 @@ def test_gold_against_gold_is_checked_and_named(world: World, tmp_path: Path) ->
     countdown, path = tasks.get("countdown"), tmp_path / "own.parquet"
     targets = [6, 77, 5, 99, *range(1000, 1020)]  # 1 + 2 + 3 and 2 * 3 - 1 are two of them
     write_problems(path, [Problem(f"p{t}", "x", truth(t)) for t in targets], "countdown", "planning", "own")
-    message = (
-        r"own\.parquet: .* gold answer of 22 of 24 problems: row 1 \(p77: no expression.*row 3 \(p99.* and 12 more;"
-    )
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"own\.parquet: .* 22 of 24 problems: row 1 \(p77.*row 3 \(p99"):
         Benchmark("own", path, countdown, max_tokens=4)
-    assert len(Benchmark("own", path, countdown, max_tokens=4, check_golds=False).problems) == 24
-
     assert check_golds(countdown, [("a", truth(5)), ("b", truth(6))], "here") == 2
     assert check_golds(Lengths(), [("a", truth(5))], "here") == 0  # it knows no gold responses
 
@@ -330,32 +295,8 @@ def test_gold_against_gold_is_checked_and_named(world: World, tmp_path: Path) ->
 # ------------------------------------------------------------------------------------------------ resuming
 
 
-def test_finished_evaluation_is_not_redone(world: World, copied: Path) -> None:
-    times = {p.name: p.stat().st_mtime_ns for p in copied.glob("*.*")}
-    summary = read_json(copied / "summary.json")
-    assert evaluate(*world, copied) == summary
-    assert {p.name: p.stat().st_mtime_ns for p in copied.glob("*.*")} == times
-
-
-def test_interrupted_evaluation_goes_on_at_the_benchmark(
-    world: World, evaluated: tuple[Path, dict[str, Any]], copied: Path
-) -> None:
-    before = (copied / "cd34.parquet").stat().st_mtime_ns
-    for name in ("summary.json", "lm_eval.json", "cd4.parquet"):
-        (copied / name).unlink()
-    summary = evaluate(*world, copied)
-    assert (copied / "cd34.parquet").stat().st_mtime_ns == before
-    same(table(copied, "cd4"), table(evaluated[0], "cd4"))
-    assert summary["benchmarks"] == evaluated[1]["benchmarks"]
-    assert read_json(copied / "lm_eval.json") == read_json(evaluated[0] / "lm_eval.json")
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
-
-
-def rename_a_column(path: Path) -> None:
-    pd.read_parquet(path).rename(columns={"parsed": "pbrsed"}).to_parquet(path, index=False)
 
 
 def flip_one_verdict(path: Path) -> None:
@@ -364,9 +305,9 @@ def flip_one_verdict(path: Path) -> None:
     frame.to_parquet(path, index=False)  # a valid file; what was said of its contents is kept in it
 
 
-@pytest.mark.parametrize("damage", [truncate, rename_a_column, flip_one_verdict])
+@pytest.mark.parametrize("damage", [None, Path.unlink, truncate, flip_one_verdict])
 @pytest.mark.parametrize("finished", [True, False])
-def test_damaged_table_is_named_and_redone(
+def test_only_what_is_missing_or_damaged_is_evaluated_again(
     world: World,
     evaluated: tuple[Path, dict[str, Any]],
     copied: Path,
@@ -374,16 +315,20 @@ def test_damaged_table_is_named_and_redone(
     finished: bool,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    damage(copied / "cd4.parquet")
+    if damage is not None:
+        damage(copied / "cd4.parquet")
     if not finished:
         (copied / "summary.json").unlink()
-    intact = (copied / "cd34.parquet").stat().st_mtime_ns
+        (copied / "lm_eval.json").unlink()
+    before = {p.name: p.stat().st_mtime_ns for p in copied.glob("*.*")}
     summary = evaluate(*world, copied)
-    assert f"{copied / 'cd4.parquet'} is damaged" in capsys.readouterr().err
-    same(table(copied, "cd4"), table(evaluated[0], "cd4"))
-    assert (copied / "cd34.parquet").stat().st_mtime_ns == intact
-    assert summary["benchmarks"] == evaluated[1]["benchmarks"]
-    assert damaged_files(copied, summary["files"]) == []
+    redone = {name for name, time in before.items() if (copied / name).stat().st_mtime_ns != time}
+    assert "cd34.parquet" not in redone and ("cd4.parquet" in redone) == (damage in (truncate, flip_one_verdict))
+    assert not redone or not finished or damage is not None
+    assert ("cd4.parquet" in capsys.readouterr().err) == (damage is not None and (finished or damage != Path.unlink))
+    pd.testing.assert_frame_equal(table(copied, "cd4"), table(evaluated[0], "cd4"), check_exact=True)
+    assert summary["benchmarks"] == evaluated[1]["benchmarks"] and damaged_files(copied, summary["files"]) == []
+    assert read_json(copied / "lm_eval.json") == read_json(evaluated[0] / "lm_eval.json")
 
 
 def test_other_weights_or_settings_are_evaluated_anew(
@@ -429,7 +374,7 @@ def written(path: Path, text: str) -> Path:
 
 
 def test_grades_in_order(tmp_path: Path) -> None:
-    path = written(tmp_path / "r.jsonl", "".join(json.dumps(line) + "\n" for line in LINES * 2) + "\n \n")
+    path = written(tmp_path / "r.jsonl", "".join(json.dumps(line) + "\n" for line in LINES * 2))
     out = io.StringIO()
     grade_file("countdown", path, out)
     verdicts = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -441,11 +386,10 @@ def test_grades_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("{", "not valid JSON"),
-        ("[1]", "must be a JSON object, not list"),
-        ("", "blank"),
-        ("1" * 5000, "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
+        ("", "JSON"),
+        ("[1]", "JSON object"),
+        ("1" * 5000, "JSON"),
+        ("[" * 100_000, "JSON"),
         (json.dumps({"numbers": [1, 2], "response": "x"}), "target"),
         (json.dumps({"numbers": "1 2", "target": 3, "response": "x"}), "numbers"),
         (json.dumps({"numbers": [1, 2], "target": 3, "response": None}), "response"),
@@ -460,12 +404,7 @@ def test_malformed_line_is_named(tmp_path: Path, bad: str, message: str) -> None
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.jsonl: No such file"):
-        grade_file("countdown", tmp_path / "none.jsonl")
-    with pytest.raises(UserError, match="Is a directory"):
-        grade_file("countdown", tmp_path)
     (tmp_path / "latin.jsonl").write_bytes(b'{"response": "\xe9"}\n')
-    with pytest.raises(UserError, match=r"latin\.jsonl, line 1: not valid JSON in UTF-8"):
-        grade_file("countdown", tmp_path / "latin.jsonl")
-    with pytest.raises(UserError, match="unknown task"):
-        grade_file("cuontdown", tmp_path / "latin.jsonl")
+    for task, name, named in (("countdown", "none.jsonl", "none"), ("countdown", "latin.jsonl", "line 1: .*UTF-8")):
+        with pytest.raises(UserError, match=named):
+            grade_file(task, tmp_path / name)

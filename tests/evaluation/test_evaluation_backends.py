@@ -21,10 +21,8 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
-from bapo.evaluation.prompts import Limits
-from bapo.evaluation.run import evaluate, run_benchmark
+from bapo.evaluation.run import evaluate
 from bapo.experiments.compose import compose_config
-from bapo.experiments.identity import data_identity, evaluation_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.experiments.schema import Config
 from bapo.store.files import CHECKSUMS
@@ -34,26 +32,12 @@ from bapo.tasks.files import read_problems, write_problems
 World = tuple[Config, Path]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 SMOKE = ("scale=smoke", "tracking=none", "device=cpu")
-TEXT = ("evaluation.samples=32", "data.split_sizes={base: 1000, train: 8, probe: 8, cd34: 6, cd4: 6}")
 DIAGRAMS = (
     "task=geometry",
     "evaluation.samples=4",
     "evaluation.benchmarks=[diagrams_val, diagrams_test]",
     "data.split_sizes={base: 8, train: 8, probe: 8, diagrams_val: 6, diagrams_test: 5}",
 )
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The configuration of a tiny world and a model that has learnt nothing."""
-    from bapo.engines.shared import models
-    from bapo.tasks.job import make_data
-
-    config = compose_config([*SMOKE, *TEXT, f"paths.results={tmp_path_factory.mktemp('results')}"])
-    make_data(config)
-    checkpoint = base_directory(config) / "checkpoint"
-    models.save(*models.build_scratch(config), checkpoint)
-    return config, checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -139,20 +123,10 @@ def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
     assert {key: keys[key] for key in expected} == expected
     assert Counter(tokens for tokens, _ in engine.asked) == Counter(dict.fromkeys(prompts, 32))
     end = AutoTokenizer.from_pretrained(checkpoint).eos_token
-    for _, given in engine.asked:
-        assert given == {
-            "stop": [end],
-            "max_tokens": s.max_response_tokens,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": 7,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "skip_special_tokens": True,
-            "spaces_between_special_tokens": False,
-        }
+    keys = {"stop": [end], "max_tokens": s.max_response_tokens, "temperature": 1.0, "top_p": 1.0, "top_k": 7}
+    keys |= {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    keys |= {"skip_special_tokens": True, "spaces_between_special_tokens": False}
+    assert all(given == keys for _, given in engine.asked)
     for name in ("cd34", "cd4"):
         frame = table(tmp_path / "eval", name)
         assert len(frame) == 6 * 32 and frame.groupby("problem_id")["response"].nunique().min() > 20
@@ -175,12 +149,6 @@ def test_a_seed_in_the_arguments_of_vllm_is_caught(
 def test_missing_vllm_is_named_with_its_cure(world: World, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"vLLM is not installed; .*lm_eval\[vllm\]==0\.4\.13"):
         evaluate(through_vllm(world[0]), world[1], tmp_path)
-
-
-def test_vllm_that_cannot_be_imported_is_named(world: World, engine: Any, tmp_path: Path) -> None:
-    (Path(engine.__file__).parent / "lora" / "request.py").write_text("import no_such_library", encoding="utf-8")
-    with pytest.raises(UserError, match=r"cannot be imported \(No module named 'no_such_library'\)"):
-        evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
 
 
 # ------------------------------------------------------------------------------------------------ images
@@ -221,9 +189,7 @@ def test_a_document_holds_its_images_in_rgb(diagrams: World) -> None:
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (Problem("b", "no place for it", "1", (picture(1),)), "row 1: 1 images, but 0 times <image> in the prompt"),
         (Problem("b", "<image> and <image>", "1", (picture(1),)), "row 1: 1 images, but 2 times <image>"),
-        (Problem("b", "<image>", "1", (b"no picture",)), "row 1: image 0 is no readable picture"),
         (Problem("b", "<image>", "1", (picture(1)[:40],)), "row 1: image 0 is no readable picture"),
     ],
 )
@@ -232,18 +198,6 @@ def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str)
     write_problems(path, [Problem("a", "<image>x", "1", (picture(0),)), problem], "geometry", "geometry", "val")
     with pytest.raises(UserError, match=rf"val\.parquet: {message}"):
         read_problems(path)
-
-
-def test_the_torch_engine_sees_the_images(diagrams: World, tmp_path: Path) -> None:
-    """Each problem with another one's image gives other samples."""
-    config, checkpoint = diagrams
-    frame = pd.read_parquet(data_directory(config) / "diagrams_val.parquet")
-    model, found = backends.build(config, checkpoint, lambda count: None), []
-    for name, images in (("own", frame["images"]), ("exchanged", [*frame["images"][1:], frame["images"][0]])):
-        frame.assign(images=list(images)).to_parquet(tmp_path / f"{name}.parquet")
-        found.append(run_benchmark(model, benchmark(tmp_path / f"{name}.parquet"))[1])
-    assert found[0]["problem_id"].equals(found[1]["problem_id"]) and len(found[0]) == 6 * 4
-    assert not found[0]["response"].equals(found[1]["response"])
 
 
 def test_through_hf_multimodal(diagrams: World) -> None:
@@ -297,7 +251,7 @@ def test_through_vllm_vlm(diagrams: World, engine: Any, tmp_path: Path) -> None:
 
 def test_a_name_on_the_hub_is_known_by_its_revision(world: World, tmp_path: Path) -> None:
     assert checkpoint_digest("Qwen/Qwen2.5-Math-1.5B", REVISION) == f"Qwen/Qwen2.5-Math-1.5B@{REVISION}"
-    with pytest.raises(UserError, match=r"owner/model: .*model\.revision"):
+    with pytest.raises(UserError, match=r"model\.revision"):
         evaluate(changed(world[0], model__revision=None), "owner/model", tmp_path)
     assert locate("owner/model") == "owner/model"
     assert locate(str(world[1])) == world[1]  # a folder is a folder, also as text
@@ -325,42 +279,3 @@ def test_a_model_from_the_hub_is_evaluated_at_its_revision(
     pd.testing.assert_frame_equal(table(tmp_path / "hub" / "eval"), table(tmp_path / "dir" / "eval"))
     with pytest.raises(UserError, match="owner/tiny: no tokenizer and configuration can be loaded"):
         evaluate(changed(config, model__revision="f" * 40), "owner/tiny", tmp_path / "other")
-
-
-# ------------------------------------------------------------------------------------------------ identity, votes
-
-
-def test_the_identity_is_of_what_changes_the_numbers(world: World) -> None:
-    config = world[0]
-    # the settings of vLLM do not change what the torch backend gives
-    assert evaluation_identity(changed(config, evaluation__vllm__dtype="float32")) == evaluation_identity(config)
-    other = through_vllm(config)
-    silent = changed(
-        other,
-        evaluation__vllm__tensor_parallel_size=4,
-        evaluation__vllm__max_num_seqs=64,
-        evaluation__vllm__gpu_memory_utilization=0.5,
-        evaluation__vllm__max_model_len=4096,
-        evaluation__batch_size=1,
-    )
-    assert evaluation_identity(silent) == evaluation_identity(other)
-    found = [config, other, changed(other, evaluation__vllm__dtype="float32")]
-    found += [changed(config, evaluation__samples=3), changed(config, evaluation__temperature=0.6)]
-    found += [changed(config, evaluation__top_p=0.9), changed(config, evaluation__seed=9)]
-    found += [changed(config, model__dtype="bfloat16"), changed(config, model__attention="eager")]
-    found.append(changed(config, sampling__stop_tokens=["<|im_end|>"]))
-    found.append(changed(config, data__system="Think."))
-    found.append(changed(config, data__chat_template_kwargs={"enable_thinking": False}))
-    assert {data_identity(c) for c in found} == {data_identity(config)}  # the problems are the same
-    assert len({evaluation_identity(c) for c in found}) == len(found)
-
-
-def test_limits() -> None:
-    limits = Limits(prompt=8, response=4, context=10)
-    limits.check("b", "p", 6)
-    for count in (0, 9):
-        with pytest.raises(UserError, match=f"b: problem p has a prompt of {count} tokens, allowed are 1 to 8"):
-            limits.check("b", "p", count)
-    with pytest.raises(UserError, match="exceeds the model's context of 10"):
-        limits.check("b", "p", 7)
-    Limits(8, 10**6).check("b", "p", 8)

@@ -49,7 +49,7 @@ def test_the_loss_is_the_decoupled_one():
     def loss(algorithm: str, **options: float) -> float:
         method = build(algorithm, 1, kl_to="none", entropy_coef=0.0, **options)
         assert method.needs_step_policy
-        given = loss_inputs([[0.22], [0.30]], [[0.10], [0.04]], [1.0, 1.0], step=[[0.20], [0.20]])
+        given = loss_inputs([[0.22], [0.30]], [[0.10], [0.04]], [1.0, 1.0], pi_k=[[0.20], [0.20]])
         return method.loss(given)[0].item()
 
     # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6

@@ -152,7 +152,7 @@ def test_delayed_grpo_centres_the_interval_at_the_step_policy():
     assert m.config.clip_centre == "step-policy" and m.needs_step_policy and m.config.v == 5
     # pi_k / alpha = 1.6, 0.5 | 0.6: intervals [1.4, 1.8], [0.3, 0.7] | [0.4, 0.8]
     # ratios 1.5 (inside), 0.9 -> 0.7 with A = 1; 0.5 inside with A = -1
-    given = inputs(step=[[0.8, 0.25], [0.3, 0.9]])
+    given = inputs(pi_k=[[0.8, 0.25], [0.3, 0.9]])
     value, metrics = m.loss(given)
     assert value.item() == pytest.approx(((-1.5 - 0.7) / 2 + 0.5) / 2, abs=1e-6)
     plain_interval = method("grpo_delayed", clip_centre="one", kl_to="none", entropy_coef=0.0)
@@ -188,7 +188,7 @@ def test_gspo_gives_each_token_the_gradient_of_its_own_log_probability():
 def test_the_loss_of_gspo_by_hand():
     loss, metrics = method("gspo", clip_low=0.1, clip_high=0.2, entropy_coef=0.0).loss(loss_inputs(*GSPO))
     # A = 1: s = 1.817 clips to 1.2; A = -1: s = 0.5 clips to 0.9, and max(0.5, 0.9) = 0.9
-    assert float(loss) == pytest.approx((-1.2 + 0.9) / 2, abs=1e-6)
+    assert loss.item() == pytest.approx((-1.2 + 0.9) / 2, abs=1e-6)
     assert float(metrics["clip_fraction"]) == 1.0
 
 

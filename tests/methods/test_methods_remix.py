@@ -86,7 +86,7 @@ def test_the_anchor_weight():
 
 
 def test_the_divergence_is_the_mixture():
-    given = loss_inputs([[0.5]], [[0.5]], [1.0], reference=[[0.25]], step_logprobs=torch.tensor([[0.4]]).log(), step=11)
+    given = loss_inputs([[0.5]], [[0.5]], [1.0], reference=[[0.25]], pi_k=[[0.4]], step=11)
     by_hand = [r - np.log(r) - 1 for r in (0.25 / 0.5, 0.4 / 0.5)]
     expected = 0.9 * by_hand[0] + 0.1 * by_hand[1]
     assert remix(switch_step=1).divergence(given).item() == pytest.approx(expected, abs=1e-6)

@@ -107,11 +107,12 @@ def loss_inputs(
 ) -> LossInputs:
     """One mini-batch from probabilities [N][T]: the current policy's, which carry the gradient, and the stored ones.
 
-    ``reference`` and ``step`` are the probabilities of these policies.
+    ``reference`` and ``pi_k`` are the probabilities of these policies.
     """
     import torch
 
-    policies = {f"{n}_logprobs": torch.tensor(more.pop(n)).log() for n in ("reference", "step") if n in more}
+    names = {"reference": "reference_logprobs", "pi_k": "step_logprobs"}
+    policies = {names[n]: torch.tensor(more.pop(n)).log() for n in names if n in more}
     logprobs = torch.tensor(now).log().requires_grad_()
     marks = torch.tensor(replayed if replayed is not None else [False] * len(now))
     ones = torch.ones_like(logprobs) if mask is None else torch.tensor(mask)

@@ -3,7 +3,80 @@
 They need this package for its loaders and graders, and nothing else of the project: docs/evaluation.md.
 """
 
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.evaluation.tasks import Sampled, to_dataset
+from bapo.store.files import Json
+from bapo.tasks.base import Problem
+from bapo.tasks.files import check_images, read_problems
+from bapo.tasks.job import check_golds
 
 #: What lm-eval is given as ``include_path``.
 FOLDER = Path(__file__).parent
+#: Environment variable: a folder with copies of the sets, instead of the hub.
+DATA_FOLDER = "BAPO_DATA_FOLDER"
+
+
+class PaperBenchmark(Sampled):
+    """One benchmark of the paper's Table 4, as its YAML file configures it.
+
+    ``dataset_kwargs`` of the file: task (a name of :func:`bapo.tasks.table`), split, prompt (the template), sizes (the
+    problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
+    revision and so on). The problems come from the hub, or from the folder named by ``dataset_kwargs.data_folder``,
+    ``TaskManager(metadata={"data_folder": ...})`` or the environment's BAPO_DATA_FOLDER: ``<split>.parquet``, as
+    ``bapo data`` writes it, or a copy of the public set. Raises UserError where the problems cannot be had, or where
+    the grader refuses one of their golds.
+    """
+
+    def __init__(self, config: Json) -> None:
+        config = {key: value for key, value in config.items() if key != "class"}
+        self.source = dict(config["dataset_kwargs"])
+        self.source.setdefault("data_folder", config["metadata"].get("data_folder") or os.environ.get(DATA_FOLDER))
+        self.grader, self.samples = tasks.get(self.source["task"]), config["repeats"]
+        super().__init__(config)
+
+    def download(self, dataset_kwargs: Json | None = None, **kwargs: object) -> None:
+        problems = load(**self.source)
+        self.dataset = {self.config.test_split: to_dataset(problems)}
+
+    def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
+        """Return the scores of :class:`Sampled` and ``bits``, 1 for each correct sample and 0 for others, in order."""
+        problem_scores = super().process_results(doc, results)
+        return {**problem_scores, "bits": [int(verdict.correct) for _, verdict in self.graded[doc["id"]]]}
+
+
+def mean_bit(items: Sequence[Sequence[int]]) -> float:
+    """Return the share of correct samples of all problems together."""
+    bits = list(itertools.chain.from_iterable(items))
+    return sum(bits) / len(bits)
+
+
+# ------------------------------------------------------------------------------------------------ problems
+
+
+def load(
+    task: str, split: str, prompt: str, sizes: Mapping[str, int], hub: Json, data_folder: str | None = None
+) -> list[Problem]:
+    """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
+    written = Path(data_folder or "") / f"{split}.parquet"
+    if data_folder and written.is_file():
+        problems = read_problems(written)
+        where = str(written)
+    else:
+        problems = tasks.get(task).read_set(hub, split, prompt, sizes, data_folder)
+        for problem in problems:
+            check_images(problem, f"{split}: problem {problem.id}")
+        where = f"{split} of {data_folder or hub[split]['repository']}"
+    expected = {sizes[split], hub[split].get("rows"), hub[split].get("file_rows")} - {None}
+    if len(problems) not in expected:
+        sides = " or ".join(map(str, sorted(expected)))
+        raise UserError(f"{where}: {len(problems)} problems, but {split} has {sides}; make or get it again")
+    check_golds(tasks.get(task), [(p.id, p.ground_truth) for p in problems], where)
+    return problems

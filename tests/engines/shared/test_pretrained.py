@@ -17,7 +17,7 @@ from bapo import tasks
 from bapo.__main__ import main
 from bapo.engines.verl import verl_config
 from bapo.errors import UserError
-from bapo.evaluation.prompts import revision_of
+from bapo.evaluation.checkpoints import revision_of
 from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory

@@ -170,7 +170,7 @@ def test_damaged_checkpoint_is_named_and_passed_over(
     newest = checkpoints.folder_of(folder, 6) / "trainer" / "optimizer.safetensors"
     newest.write_bytes(newest.read_bytes()[:-10])
     train(compose_config(overrides))
-    assert "optimizer.safetensors has" in capsys.readouterr().err
+    assert "optimizer.safetensors is missing or damaged" in capsys.readouterr().err
     assert_same(undisturbed, folder)
 
 
