@@ -105,8 +105,6 @@ class MethodTrainer(ResumableTrainer):
         self.source = PromptSource(self.train_dataset, problems, self.run.seed)
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
-        if told := chats.warning(self.tokenizer, self.parameters.eos_ids):
-            self._say(told)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = Recorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
