@@ -27,6 +27,7 @@ from bapo.engines.verl.batches import LAYOUT, counts_of
 from bapo.engines.verl.worker import local, summed, warm_up
 from bapo.methods import Method
 from bapo.store.files import Json
+from bapo.validate import plain
 
 if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
     from verl.workers.engine_workers import TrainingWorker as MixedIn
@@ -106,7 +107,7 @@ class CriticWorker(MixedIn):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def prepare(self, run: DictConfig) -> None:
         """Set the loss; run: the method's configuration, ``actor_rollout_ref.bapo``."""
-        method = methods.build(run.method, run.batch_size, run.seed)
+        method = methods.build(plain(run.method), run.batch_size, run.seed)
         self.loss_fn = partial(value_loss, method=method)
         warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
 

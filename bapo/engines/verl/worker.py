@@ -32,6 +32,7 @@ from bapo.engines.verl import images
 from bapo.engines.verl.batches import LAYOUT, counts_of
 from bapo.methods import Method
 from bapo.store.files import Json
+from bapo.validate import plain
 
 if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
     from verl.workers.engine_workers import ActorRolloutRefWorker as MixedIn
@@ -202,7 +203,7 @@ class MethodWorker(MixedIn):
         if hasattr(self.actor.engine.module.config, "vision_config"):
             images.mend_rows_without_images()
         run = self.config.bapo
-        method = methods.build(run.method, run.batch_size, run.seed)
+        method = methods.build(plain(run.method), run.batch_size, run.seed)
         self.actor.set_loss_fn(partial(policy_loss, method=method))
         warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)
 
