@@ -65,16 +65,14 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     add = command("import", _import)
     add("file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
-    for name, what in (("task", ""), ("model", ""), ("method", "; a title in figures")):
-        add(f"--{name}", required=True, help=f"the name of a folder{what}")
+    for name in ("task", "model", "method"):
+        add(f"--{name}", required=True, help="the name of a folder")
     for name, number, what in (
         ("seed", 1, "seed"),
         ("batch", 128, "prompts a step"),
         ("group", 8, "responses a prompt"),
     ):
         add(f"--{name}", type=int, default=number, help=f"{what} ({number})")
-    add("--reward", default="", metavar="NAME", help="the log's name of the reward to show")
-    add("--metric", default="", metavar="NAME", help="of an evaluation, for example exact_match")
     add("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
 
     add = command("audit", _audit)
@@ -96,7 +94,6 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add = command("compare", _compare)
     for side in ("a", "b"):
         add(side, type=Path, metavar=side.upper(), help="a results folder, or a crate (folder or .zip)")
-    add("--all", action="store_true", help="print every number, not only those that differ")
 
     add = command("watch", _watch)
     add("results", type=Path, help="the scale's folder, for example results/laptop")
@@ -169,8 +166,7 @@ def _import(options: argparse.Namespace) -> Made:
     from analysis import imports
 
     names = (options.task, options.model, options.method, options.seed)
-    more = (options.batch, options.group, options.reward, options.metric)
-    folder, log = imports.import_file(options.file, options.out, names, *more)
+    folder, log = imports.import_file(options.file, options.out, names, options.batch, options.group)
     said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
     if options.task not in places.options("task"):
         said.append(unknown(f"--task {options.task}", "no task here", options.task, places.options("task")))
@@ -201,7 +197,7 @@ def _compare(options: argparse.Namespace) -> Made:
 
     with sharing.opened(options.a) as a, sharing.opened(options.b) as b:
         found = compare.compare(a, b)
-    page = compare.markdown(found, (str(options.a), str(options.b)), options.all)
+    page = compare.markdown(found, (str(options.a), str(options.b)))
     return Made(text=page, status=0 if found.agree else 1)
 
 

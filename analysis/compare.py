@@ -103,11 +103,11 @@ def _configurations(study: Study) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {key: {k: v for k, v in own.items() if not k.startswith(PLACES)} for key, own in flat.items()}
 
 
-def markdown(found: Compared, names: tuple[str, str], every: bool = False) -> str:
-    """Return what agrees and what does not. every: all lines, not only those that differ."""
+def markdown(found: Compared, names: tuple[str, str]) -> str:
+    """Return how many numbers agree, and each that does not."""
     counts = Counter(line.state for line in found.lines)
     parts = [f"# A: {names[0]}, B: {names[1]}", ", ".join(f"{count} {state}" for state, count in counts.items())]
-    shown = [line for line in found.lines if every or line.state in (DIFFERS, OTHER)]
+    shown = [line for line in found.lines if line.state in (DIFFERS, OTHER)]
     if shown:
         head = ["Task", "Model", "Method", "Column", "A %", "B %", "A - B", "p Holm", "State"]
         parts += [markdown_table(head, [_row(line) for line in shown], "llllrrrrl").rstrip()]

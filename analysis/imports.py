@@ -6,13 +6,12 @@ where the numbers come from, what was refused and what was assumed.
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +39,9 @@ NAMES = {
 STEP = ("step", "global_step", "_step")
 #: refused records that are named; the others are counted
 SHOWN = 20
-#: the metric of an evaluation where none is named: the first of these that a task has
+#: the metric of an evaluation: the first of these that a task has
 USUAL = ("exact_match", "math_verify", "pass@1", "acc", "acc_norm")
+Score = dict[str, str | float]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NUMBER = re.compile(r"([^:\s]\S*?):(?:np\.\w+\()?(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))\)?", re.IGNORECASE)
 
@@ -77,7 +77,7 @@ def read(path: Path) -> Log:
             record = _record(entry) if history is None else entry
             if not isinstance(record, dict):
                 raise ValueError("must be an object")
-        except (ValueError, SyntaxError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             log.refused.append((place, str(error)))
         else:
             log.records[place] = record
@@ -104,14 +104,14 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _record(line: str) -> dict[str, Any]:
-    """Return a line's record; {} for a line without one. Raises ValueError or SyntaxError for a broken record.
+    """Return a line's record; {} for a line without one. Raises ValueError for a broken record.
 
-    A record is a JSON object (verl's file logger nests it under ``data``, wandb's histories put train/ before names), a
-    dictionary that TRL prints, or a line of verl's console logger: "step:3 - critic/score/mean:0.5 - ...".
+    A record is a JSON object (verl's file logger nests it under ``data``, wandb's histories put train/ before names) or
+    a line of verl's console logger: "step:3 - critic/score/mean:0.5 - ...".
     """
     text = _COLOUR.sub("", line).strip()
     if text.startswith("{"):
-        record = ast.literal_eval(re.sub(r"\b(nan|inf)\b", "None", text)) if text[1:2] == "'" else json.loads(text)
+        record = json.loads(text)
         data = record.get("data")
         record = {"step": record.get("step"), **data} if isinstance(data, dict) else record
         return {str(key).removeprefix("train/"): value for key, value in record.items()}
@@ -124,90 +124,61 @@ def _record(line: str) -> dict[str, Any]:
     return {"step": int(match[1])} | {number[1]: float(number[2]) for number in numbers.values() if number}
 
 
-def steps_of(log: Log, reward: str = "") -> pd.DataFrame:
+def steps_of(log: Log) -> pd.DataFrame:
     """Return one row a step, the columns of NAMES; a step that is there twice counts once, the last.
 
-    reward: the log's name of the reward, where the usual one is not wanted. Raises UserError where no record has one.
+    Raises UserError where no record has a reward.
     """
     import pandas as pd
 
-    names = NAMES | ({"reward_mean": (reward,)} if reward else {})
     rows: dict[int, dict[str, float]] = {}
     for place, record in log.records.items():
-        if not any(name in record for name in names["reward_mean"]):
+        if not any(name in record for name in NAMES["reward_mean"]):
             continue  # validation, or another program's line
         try:
             step = int(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1))
             if step >= 2**63:
                 raise OverflowError("step is too large")
-            found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
+            found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in NAMES.items()}
             rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in found.items()}}
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
     if not rows:
-        raise log.nothing(f"no line has {' or '.join(names['reward_mean'])}: these are no training metrics")
+        raise log.nothing(f"no line has {' or '.join(NAMES['reward_mean'])}: these are no training metrics")
     return pd.DataFrame([rows[step] for step in sorted(rows)])
 
 
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
-@dataclass(frozen=True)
-class Score:
-    """One benchmark's accuracy. accuracy, standard_error: as fractions; problems: None where the file does not say."""
+def scores_of(path: Path) -> tuple[dict[str, Score], Log] | None:
+    """Return each benchmark's metric and accuracy in [0, 1] of lm-eval's ``results_DATE.json``; None for another file.
 
-    metric: str
-    accuracy: float
-    standard_error: float | None
-    problems: int | None
-
-
-def scores_of(path: Path, metric: str = "") -> tuple[dict[str, Score], Log] | None:
-    """Return the scores of lm-eval's ``results_DATE.json`` by benchmark, and what was refused; None for another file.
-
-    metric: its name, also NAME,FILTER. Raises UserError where the file holds no accuracy.
+    The log has what was refused. Raises UserError where the file holds no accuracy.
     """
-    content, log, scores = _document(path), Log(path), {}
+    content, log, scores = _document(path), Log(path), dict[str, Score]()
     if not isinstance(content.get("results"), dict):
         return None
     for task, numbers in content["results"].items():
-        try:
-            name = _chosen(numbers, metric)
-        except ValueError as reason:
-            log.refused.append((f"results.{task}", str(reason)))
-            continue
-        error, count = numbers.get("_stderr,".join(name.split(",", 1))), (content.get("n-samples") or {}).get(task)
-        size = count.get("effective") if isinstance(count, dict) else None
-        scores[task] = Score(name, numbers[name], error if _is_share(error) else None, size)
+        values = {k: v for k, v in numbers.items() if _is_share(v)} if isinstance(numbers, dict) else {}
+        name = next((key for metric in USUAL for key in values if key.split(",")[0] == metric), None)
+        if name:
+            scores[task] = {"metric": name, "accuracy": values[name]}
+        else:
+            log.refused.append((f"results.{task}", f"has none of {', '.join(USUAL)}"))
     if not scores:
         raise log.nothing("holds no accuracy")
     return scores, log
 
 
-def _is_share(value: Any) -> bool:
+def _is_share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-def _chosen(numbers: Any, metric: str) -> str:
-    """Return the key to take of {"exact_match,none": 0.5}. Raises ValueError where none or several metrics fit."""
-    if not isinstance(numbers, dict):
-        raise ValueError("must be an object of metrics")
-    values = [key for key, value in numbers.items() if _is_share(value) and "_stderr" not in key]
-    for wanted in [metric] if metric else [*USUAL, ""]:
-        fitting = [key for key in values if wanted in ("", key, key.split(",")[0])]
-        if len({key.split(",")[0] for key in fitting}) > 1:
-            raise ValueError(f"has the metrics {', '.join(fitting)}; choose one with --metric")
-        if fitting:
-            return fitting[0]
-    raise ValueError(f"has no accuracy {metric}".rstrip() + f"; it has {', '.join(values) or 'none'}")
 
 
 # ------------------------------------------------------------------------------------------------ folders
 
 
-def import_file(
-    path: Path, home: Path, names: tuple[str, str, str, int], batch: int, group: int, reward: str = "", metric: str = ""
-) -> tuple[Path, Log]:
+def import_file(path: Path, home: Path, names: tuple[str, str, str, int], batch: int, group: int) -> tuple[Path, Log]:
     """Write ``home/task/model/method/seed<k>/`` from a log, or its ``eval/`` from an evaluation: the folder, the log.
 
     names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say.
@@ -217,11 +188,11 @@ def import_file(
         if name in ("", ".", "..") or re.search(r"[/\\]", str(name)):
             raise UserError(f"--{option} '{name}': must be the name of one folder, for example qwen2.5-7b")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
-    if evaluation := scores_of(path, metric):
+    if evaluation := scores_of(path):
         _write_evaluation(folder / "eval", *evaluation)
         return folder / "eval", evaluation[1]
     log = read(path)
-    steps = steps_of(log, reward)
+    steps = steps_of(log)
     steps["fresh_rollouts"] = batch * group
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).unlink(missing_ok=True)
@@ -242,9 +213,8 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
     kept = read_json(folder / SUMMARY)["benchmarks"] if (folder / SUMMARY).exists() else {}
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
-    benchmarks = kept | {name: asdict(score) for name, score in scores.items()}
     identity = f"imported:{log.source['sha256'][:16]}"
-    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": benchmarks, "files": {}})
+    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": kept | scores, "files": {}})
 
 
 def _write_study(folder: Path) -> None:
