@@ -87,7 +87,6 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add = command("export", _export)
     add("study", type=Path, metavar="STUDY", help="results/SCALE/studies/NAME.json, or results/SCALE for all of them")
     add("--out", required=True, type=Path, metavar="CRATE", help="a folder, or a file that ends in .zip")
-    add("--author", default="", help="who publishes it")
     add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
 
     command("verify", _verify)("crate", type=Path, metavar="CRATE", help="a folder or a .zip file")
@@ -177,7 +176,7 @@ def _export(options: argparse.Namespace) -> Made:
     from analysis import sharing
 
     packed = sharing.collect(options.study)
-    sums = sharing.write(packed, options.out, options.author, options.license or sharing.LICENSE)
+    sums = sharing.write(packed, options.out, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
     return Made(message=f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
 

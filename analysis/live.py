@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from snakemake.logging import LogEvent
 
 from analysis import text
 from analysis.products import FIRST_LOOK
-from analysis.watch import content_of
-from bapo.store.files import SUMMARY
 
 #: seconds between two lines where a line cannot be drawn again
 INTERVAL = 60.0
@@ -40,42 +38,23 @@ RUNS = ("data", "base", "train", "evaluate", "curve", "sweep")
 
 @dataclass(frozen=True)
 class Job:
-    """A job to do. group: task, model and method; outputs: its files, the first of which stands for all."""
+    """A job to do. output: its first file."""
 
     rule: str
-    group: tuple[str, ...]
-    outputs: tuple[Path, ...]
+    output: Path
 
     @property
     def kind(self) -> str:
         kind = KINDS.get(self.rule, self.rule)
         return kind if kind in RUNS else "analysis"
 
-    @property
-    def names(self) -> list[tuple[str, ...]]:
-        """Return its kind, with what says ever less closely which jobs are alike."""
-        return [(self.kind, *self.group[:length]) for length in range(len(self.group), -1, -1)]
-
 
 class Jobs:
-    """Which jobs, by Snakemake's number, wait, run and are done. earlier: jobs that earlier commands have finished."""
+    """Which jobs, by Snakemake's number, wait, run and are done, and how long those of each kind took."""
 
-    def __init__(self, todo: Mapping[int, Job], earlier: Iterable[Job]) -> None:
+    def __init__(self, todo: Mapping[int, Job]) -> None:
         self.todo, self.waiting, self.begun = dict(todo), set(todo), dict[int, float]()
-        self._times: dict[tuple[str, ...], tuple[float, int]] = {}  # names -> seconds of finished jobs, and how many
-        for job in earlier:
-            if job.outputs and (seconds := took(job.outputs[0].parent)):
-                self._add(job, seconds)
-
-    def _add(self, job: Job, seconds: float) -> None:
-        for names in job.names:
-            total, count = self._times.get(names, (0.0, 0))
-            self._times[names] = total + seconds, count + 1
-
-    def usual(self, job: Job) -> float | None:
-        """Return the mean of the jobs alike: of the method, else of the model, else of the task, else of the kind."""
-        found = next((self._times[names] for names in job.names if names in self._times), None)
-        return None if found is None else found[0] / found[1]
+        self._took: dict[str, list[float]] = {}
 
     def begin(self, number: int) -> None:
         """Note that a job has begun; one that is given again begins anew."""
@@ -86,7 +65,7 @@ class Jobs:
         """Note that a job has ended. failed: its time says nothing about others."""
         seconds, begun, job = self.ran(number), self.begun.pop(number, None), self.todo.get(number)
         if job and begun is not None and not failed:
-            self._add(job, seconds)
+            self._took.setdefault(job.kind, []).append(seconds)
 
     def ran(self, number: int) -> float:
         """Return the seconds that a job has run for."""
@@ -95,24 +74,16 @@ class Jobs:
     def left(self) -> float | None:
         """Return the seconds that the rest takes, with as many jobs at a time as run now; None: not known.
 
-        Tables and figures take seconds: they count once one is done. Another thread than that of the log may ask, so
-        this looks at copies.
+        A job takes the mean of its kind. Tables and figures take seconds: they count once one is done. Another thread
+        than that of the log may ask, so this looks at copies.
         """
+        usual = {kind: sum(times) / len(times) for kind, times in [*self._took.items()]}
         running = [n for n in [*self.begun] if n in self.todo]
-        drawn = ("analysis",) in self._times
-        waiting = [job for n in self.waiting.copy() if (job := self.todo[n]).kind != "analysis" or drawn]
-        rest = [(self.usual(self.todo[n]), self.ran(n)) for n in running] + [(self.usual(job), 0.0) for job in waiting]
-        each = [max(0.0, usual - ran) for usual, ran in rest if usual is not None]
-        if len(each) < len(rest):
+        waiting = [n for n in self.waiting.copy() if self.todo[n].kind != "analysis" or "analysis" in usual]
+        if any(self.todo[n].kind not in usual for n in (*running, *waiting)):
             return None
+        each = [max(0.0, usual[self.todo[n].kind] - self.ran(n)) for n in (*running, *waiting)]
         return max([*each[: len(running)], sum(each) / max(1, len(running))])
-
-
-def took(folder: Path) -> float | None:
-    """Return the seconds that a finished job took, as its summary counts them."""
-    summary = content_of(folder / SUMMARY)
-    seconds = (summary.get("totals") or summary).get("seconds")
-    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 class Line(logging.Handler):
@@ -139,9 +110,7 @@ class Line(logging.Handler):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
             self.jobs.begin(said.jobid)
-            job = self.jobs.todo.get(said.jobid)  # without its model, the names of two jobs fit a line
-            model = f", {job.group[1]}" if job and len(job.group) > 1 else ""
-            self.titles[said.jobid] = (said.rule_msg or said.rule_name).replace(model, "")
+            self.titles[said.jobid] = said.rule_msg or said.rule_name
         elif event == LogEvent.JOB_FINISHED:
             self._ended(said.job_id)
         elif event == LogEvent.PROGRESS:
@@ -171,7 +140,7 @@ class Line(logging.Handler):
         self.titles.pop(number, "")
         job = self.jobs.todo.get(number)
         if job and job.rule == FIRST_LOOK:
-            page = re.sub(r"^!\[.*\n?", "", job.outputs[0].read_text(encoding="utf-8"), flags=re.MULTILINE).rstrip()
+            page = re.sub(r"^!\[.*\n?", "", job.output.read_text(encoding="utf-8"), flags=re.MULTILINE).rstrip()
             self._say(Markdown(page) if self.live else Text(page))
 
     def _say(self, words: RenderableType) -> None:

@@ -156,13 +156,12 @@ def collect(place: Path) -> Packed:
     return packed
 
 
-def write(packed: Packed, out: Path, author: str = "", license: str = LICENSE) -> str:
+def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
     """Write a crate to ``out``, a folder or a .zip file, and return the SHA-256 of its list of sums.
 
     Raises UserError where ``out`` exists.
     """
     from rocrate.model.contextentity import ContextEntity
-    from rocrate.model.person import Person
     from rocrate.rocrate import ROCrate
 
     if out.exists():
@@ -174,8 +173,6 @@ def write(packed: Packed, out: Path, author: str = "", license: str = LICENSE) -
     crate.license, crate.isBasedOn = license, PAPER
     crate.datePublished = max((a["endTime"] for a in packed.actions if a["endTime"]), default="1980-01-01")
     crate.root_dataset["conformsTo"] = crate.add(ContextEntity(crate, PROFILE, {"@type": "CreativeWork"}))
-    if author:
-        crate.root_dataset["author"] = crate.add(Person(crate, "#author", {"name": author}))
     files = {n: crate.add_file(p, n, properties={"sha256": sha256(p)}) for n, p in sorted(packed.files.items())}
     for action in packed.actions:
         commit = action["commit"] or "unknown"
@@ -198,11 +195,9 @@ def write(packed: Packed, out: Path, author: str = "", license: str = LICENSE) -
 def problems(folder: Path) -> list[str]:
     """Return a sentence for everything in an opened crate that is not as it was packed.
 
-    Hashes are compared, files counted, the metadata read by ``rocrate``, and the seals of each summary checked, which
-    a forger of sums and metadata would have to forge too. Raises UserError where there is no list of sums.
+    Hashes are compared, files counted, and the seals of each summary checked, which a forger of sums would have to
+    forge too. Raises UserError where there is no list of sums.
     """
-    from rocrate.rocrate import ROCrate
-
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -213,15 +208,6 @@ def problems(folder: Path) -> list[str]:
     found += [f"{name} was added: {SUMS} does not name it" for name in sorted(names - set(sums))]
     own = {name: sha256(folder / name) for name in sorted(names)}
     found += [f"{n} was changed: its SHA-256 is not in {SUMS}" for n, h in own.items() if sums.get(n, h) != h]
-    try:
-        crate = ROCrate(folder)
-        known = {entity.id: entity.get("sha256") for entity in crate.data_entities}
-        asked = ("name", "description", "datePublished", "license")
-        found += [f"{METADATA}: the root has no {key}" for key in asked if not crate.root_dataset.get(key)]
-        wrong = [n for n, digest in own.items() if n != METADATA and known.get(n) != digest]
-        found += [f"{METADATA}: {name} is not described with its hash" for name in wrong]
-    except Exception as error:  # rocrate has no error class for what is no RO-Crate
-        found.append(f"{METADATA}: cannot be read ({type(error).__name__}: {error})")
     for summary in sorted(folder.rglob(SUMMARY)):
         place = summary.relative_to(folder)
         try:

@@ -1,18 +1,16 @@
 """``bapo watch``: one table of a scale's runs, a row a method: what is done, what runs, and how far it is.
 
-It reads study files, summaries, locks and the ends of logs. It takes no lock and writes nothing.
+It reads study files, summaries and the ends of logs, and writes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis import text
 from analysis.study import read_file
@@ -22,7 +20,7 @@ from bapo.store.files import SUMMARY, read_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: a job on another machine, whose process cannot be asked, counts as running while its log is younger: seconds
+#: a job without a summary counts as running while its log is younger: seconds
 FRESH = 600.0
 #: bytes of a log that are read, from its end
 TAIL = 1 << 12
@@ -30,7 +28,7 @@ TAIL = 1 << 12
 
 @dataclass
 class Row:
-    """All seeds of a method on one task and model. accuracies: means over benchmarks; now: running jobs in words."""
+    """All seeds of a method on one task and model. accuracies: means over benchmarks; now: what running jobs log."""
 
     runs: int = 0
     done: int = 0
@@ -57,51 +55,20 @@ def rows_of(home: Path) -> dict[tuple[str, str, str], Row]:
         row.runs += 1
         row.done += (run / SUMMARY).exists()
         row.evaluated += (run / "eval" / SUMMARY).exists()
-        found = [
-            benchmark["accuracy"] for benchmark in content_of(run / "eval" / SUMMARY).get("benchmarks", {}).values()
-        ]
-        row.accuracies += [sum(found) / len(found)] if found else []
+        found = read_json(run / "eval" / SUMMARY)["benchmarks"] if (run / "eval" / SUMMARY).exists() else {}
+        row.accuracies += [sum(b["accuracy"] for b in found.values()) / len(found)] if found else []
         made = home / "logs" / ("train" / log if method != "base" else Path("base", task, f"{model}.log"))
         for kind, folder, said in (("train", run, made), ("evaluate", run / "eval", home / "logs" / "evaluate" / log)):
-            if not (folder / SUMMARY).exists() and is_running(folder, said):
+            if not (folder / SUMMARY).exists() and said.exists() and time.time() - said.stat().st_mtime < FRESH:
                 row.now.append(f"{kind} {place[-1]}: {last_line(said)}")
     return rows
 
 
-def content_of(path: Path) -> dict[str, Any]:
-    """Return a JSON object; {} where there is none, or none yet."""
-    with contextlib.suppress(OSError, UserError):
-        content = read_json(path)
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
-def is_running(folder: Path, log: Path) -> bool:
-    """Return whether the process that last locked a job's folder is at work, without touching the lock."""
-    words = ""
-    with contextlib.suppress(OSError):
-        words = (folder / ".lock").read_text(encoding="utf-8", errors="replace")
-    match = re.fullmatch(r"process (\d+) on (.*)", words.strip())
-    if match is None:
-        return False
-    if match[2] != platform.node():
-        return log.exists() and time.time() - log.stat().st_mtime < FRESH
-    try:
-        os.kill(int(match[1]), 0)  # asks, sends nothing
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
-
-
 def last_line(log: Path) -> str:
-    """Return the last line of a log without control characters; "" where there is none."""
-    try:
-        with open(log, "rb") as handle:
-            handle.seek(max(0, log.stat().st_size - TAIL))
-            lines = handle.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
+    """Return the last line of a log without control characters; "" where it is empty."""
+    with open(log, "rb") as handle:
+        handle.seek(max(0, log.stat().st_size - TAIL))
+        lines = handle.read().decode("utf-8", "replace").splitlines()
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", next((line for line in reversed(lines) if line.strip()), "")).strip()
 
 

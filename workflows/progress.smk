@@ -28,33 +28,25 @@ def run_priority(wildcards):
 
 def show_progress():
     """Show one line of progress instead of all that the jobs print. Logs have the rest."""
+    from analysis.live import Job
     from analysis.live import Jobs
     from analysis.live import Line
 
     if workflow.touch or not workflow.is_main_process:
         return
     dag = workflow.dag
-    todo = {dag.jobid(job): live_job(job) for job in dag.needrun_jobs()}
+    todo = {dag.jobid(job): Job(job.rule.name, Path(next(iter(job.output), ""))) for job in dag.needrun_jobs()}
     usual = next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
     asked_less = {Quietness.ALL, Quietness.PROGRESS} & set(workflow.output_settings.quiet or ())
     if SETTINGS.progress == "plain" or usual is None or asked_less:
         return
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
-    earlier = [live_job(job) for job in dag.jobs if not dag.needrun(job)]
-    line = Line(usual, Jobs(todo, earlier))
+    line = Line(usual, Jobs(todo))
     logger.removeHandler(usual)
     logger.addHandler(line)
     SHOWN.append(line)
     atexit.register(line.end)  # where Snakemake ends without its hooks
-
-
-def live_job(job):
-    from analysis.live import Job
-
-    wildcards = dict(job.wildcards.items())
-    group = tuple(wildcards[name] for name in ("task", "model", "method") if name in wildcards)
-    return Job(job.rule.name, group, tuple(map(Path, job.output)))
 
 
 def end_progress():

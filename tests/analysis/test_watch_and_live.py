@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-import platform
+import os
 import re
 import time
 from pathlib import Path
@@ -18,13 +18,10 @@ from support.shared_results import write_results
 
 from analysis import live, text
 from analysis.live import Job, Jobs, Line
-from analysis.watch import is_running, last_line, rows_of, table
+from analysis.watch import rows_of, table
 from bapo.errors import UserError
-from bapo.store.files import write_json
-from bapo.store.lock import locked
 
 TRAIN, LOOK = 1, 2
-GROUP = ("countdown", "tiny", "grpo")
 
 
 # ------------------------------------------------------------------------------------------------ the time left
@@ -35,25 +32,22 @@ def test_durations() -> None:
     assert [text.duration(s) for s in (-1, 59.7, 95, 7500, 200_000)] == words
 
 
-def test_the_time_left_is_that_of_jobs_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_that_of_jobs_of_the_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    write_json(tmp_path / "grpo" / "summary.json", {"totals": {"seconds": 100.0}})
-    runs = {n: Job("train", GROUP, (tmp_path / str(n) / "summary.json",)) for n in range(4)}
-    jobs = Jobs(runs, [Job("train", GROUP, (tmp_path / "grpo" / "summary.json",))])
-    assert jobs.left() == 4 * 100  # of an earlier command's
+    jobs = Jobs({n: Job("train", tmp_path) for n in range(4)} | {4: Job("table", tmp_path)})
+    assert jobs.left() is None  # nothing like it is done
     for number in (0, 1):
         jobs.begin(number)
     now[0] += 40
-    assert jobs.left() == (2 * 60 + 2 * 100) / 2
     jobs.end(0)  # it took 40 s
     jobs.end(1, failed=True)  # which says nothing
+    assert jobs.left() == 2 * 40  # of a table it is not known, and counts as nothing
     jobs.begin(2)
-    assert jobs.left() == 70 + 70
+    now[0] += 10
+    assert jobs.left() == 30 + 40
     jobs.begin(2)  # a retry is no further job
-    assert jobs.waiting == {3}
-    assert jobs.usual(Job("train", ("countdown", "tiny", "bapo"), ())) == 70  # of the other method
-    assert Jobs({1: Job("evaluate", GROUP, ())}, []).left() is None  # nothing like it is done
+    assert jobs.waiting == {3, 4} and jobs.left() == 40 + 40
 
 
 # ------------------------------------------------------------------------------------------------ watch
@@ -68,24 +62,15 @@ def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path) -> None:
     log = home / "logs/train/countdown/tiny/bapo/seed2.log"
     log.parent.mkdir(parents=True)
     log.write_text("step 15/150\n[red]step 30/150\x1b[2J, 00:40 left\n\n")
-    with locked(home / "countdown/tiny/bapo/seed2"):
-        row = rows_of(home)["countdown", "tiny", "bapo"]
-        console = Console(file=io.StringIO(), width=140)
-        console.print(table(home))
+    row = rows_of(home)["countdown", "tiny", "bapo"]
+    console = Console(file=io.StringIO(), width=140)
+    console.print(table(home))
     assert (row.runs, row.done, row.evaluated, row.accuracies) == (2, 1, 1, [0.25])
     assert row.now == ["train seed2: [red]step 30/150 [2J, 00:40 left"]
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "1/2" in shown and "[red]step 30/150" in shown and "25.0" in shown
-
-
-def test_a_job_runs_while_its_process_lives_or_its_log_is_young(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert not is_running(tmp_path, log) and last_line(log) == ""
-    for words, runs in ((f"process {2**22 + 1} on {platform.node()}", False), ("process 1 on elsewhere", False)):
-        (tmp_path / ".lock").write_text(words)
-        assert is_running(tmp_path, log) is runs
-    log.write_text("step 1\n")
-    assert is_running(tmp_path, log)
+    os.utime(log, (0, 0))  # of a job that has ended long ago
+    assert rows_of(home)["countdown", "tiny", "bapo"].now == []
 
 
 def test_a_folder_without_studies_is_named(tmp_path: Path) -> None:
@@ -111,13 +96,10 @@ def shown(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # which must not reach a file
     (tmp_path / "first_look.md").write_text("# A first look\n\n- three rows\n\n![x](first_look.png)\n")
-    todo = {
-        TRAIN: Job("train", GROUP, (tmp_path / "summary.json",)),
-        LOOK: Job("first_look", (), (tmp_path / "first_look.md",)),
-    }
+    todo = {TRAIN: Job("train", tmp_path / "summary.json"), LOOK: Job("first_look", tmp_path / "first_look.md")}
     usual = ColorizingTextHandler(stream=Stream(request.param))
     usual.setFormatter(DefaultFormatter())
-    handler = Line(usual, Jobs(todo, []))
+    handler = Line(usual, Jobs(todo))
     yield handler
     handler.end()
 
@@ -137,7 +119,7 @@ def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line) -> None:
     begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown")
     begin(shown, LOOK, "First look")
     words = str(shown.words())
-    assert words.startswith("0 of 2 jobs done") and "Train: grpo, seed 1, countdown (" in words
+    assert words.startswith("0 of 2 jobs done") and "Train: grpo, seed 1, tiny, countdown (" in words
     say(shown, LogEvent.JOB_FINISHED, job_id=LOOK)
     say(shown, LogEvent.PROGRESS, done=1, total=2)
     say(shown, None, live.CHOICE)
