@@ -24,7 +24,7 @@ from bapo.errors import UserError
 from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, read_json, sha256, verify_files, write_text
 
-METADATA, SUMS = "ro-crate-metadata.json", "manifest-sha256.txt"
+SUMS = "manifest-sha256.txt"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 PAPER = "https://arxiv.org/abs/2602.20722"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"

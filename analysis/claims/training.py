@@ -70,14 +70,11 @@ def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -
     flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
     """
     measure = _ratio(view, a, b, _cost(view, a, quantity), _cost(view, b, quantity), quantity)
-    notes = [measure.note]
-    seconds = [float(np.mean([t.get(SECONDS, np.nan) for t in view.totals(m).values()])) for m in (a, b)]
-    if quantity in (FLOPS, WITHOUT_REFERENCE) and np.isfinite(seconds).all():
-        notes.append(f"on the machine, not judged: {', '.join(text.duration(s) for s in seconds)}")
     paying = [view.title(m) for m in (a, b) if has_reference_pass(view.config(m))]
     if quantity in (FLOPS, SECONDS) and len(paying) == 1:
-        notes.append(f"a reference model's forward pass is in the cost of {paying[0]} alone")
-    return replace(measure, note="; ".join(notes))
+        note = f"{measure.note}; a reference model's forward pass is in the cost of {paying[0]} alone"
+        return replace(measure, note=note)
+    return measure
 
 
 # ------------------------------------------------------------------------------------------------ the batch
@@ -191,21 +188,6 @@ def constants_finite(view: View, a: str) -> Measure:
         shares.append(100 * float((np.isfinite(k) & (k > 0)).all(axis=1).mean()))
         largest = np.maximum(largest, k.max(axis=0))
     return of_seeds(shares, "%", ", ".join(f"K{i} at most {v:.3f}" for i, v in enumerate(largest, 1)))
-
-
-@query()
-def x2_premise(view: View, a: str) -> Measure:
-    """Return the share of groups admitted to X2 whose reward variance is at least c1 (1 - c1) (eq. 30: all)."""
-    c1 = view.setting(a, "method", "c1")
-    holds: list[np.ndarray] = []
-    for frame in view.tables(a, GROUPS, ["origin", "mean", "used"]).values():
-        mean = frame.loc[(frame["origin"] == "re-evaluated") & frame["used"], "mean"].to_numpy(np.float64)
-        holds += [mean * (1 - mean) >= c1 * (1 - c1) - 1e-9] if len(mean) else []
-    if not holds:
-        raise NotTestable("no re-evaluated group was admitted")
-    every = np.concatenate(holds)
-    note = f"{(~every).sum()} of {len(every)} admitted groups are below it"
-    return of_seeds([100 * float(h.mean()) for h in holds], "%", note)
 
 
 @query()

@@ -247,18 +247,15 @@ def test_a_reference_model_is_told_and_taken_out(study: Path) -> None:
 
 
 def test_a_rule_without_exception(study: Path) -> None:
-    group = {"step": 5, "origin": "re-evaluated", "used": True}
-    asked = {"query": {"name": "x2_premise", "of": "bapo"}, "rule": {"always": True}, "paper": "always"}
+    asked = {"query": {"name": "constants_finite", "of": "bapo"}, "rule": {"always": True}, "paper": "always"}
     found = []
-    for means in ([0.5, 0.625, 0.75], [0.5, 0.875, 0.75, 0.625]):  # 7/8 1/8 is below c1 (1 - c1) = 3/16
+    for k in ([1.0, 2.0], [1.0, np.inf]):
         for seed in SEEDS:
-            folder = run_of(study, "bapo", seed)
-            (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"c1": 0.25}, "train": {"batch_size": 16}}))
-            rewrite(folder, groups=pd.DataFrame([{**group, "mean": m} for m in means]))
+            groups = pd.DataFrame([{"step": 5, "used": True, "mean": m} for m in (0.5, 0.875)])
+            rewrite(run_of(study, "bapo", seed), steps=pd.DataFrame({f"k{i}": k for i in (1, 2, 3)}), groups=groups)
         found += lines(study, asked)
     assert [line.verdict.verdict for line in found] == [claims.REPRODUCED, claims.CONTRADICTED]
-    assert found[1].measure.estimate.mean == 75
-    assert "3 of 12 admitted groups" in found[1].measure.note
+    assert found[1].measure.estimate.mean == 50
     (bound,) = lines(study, {**asked, "query": {"name": "bound_can_be_positive", "of": "bapo"}, "rule": {"above": 0}})
     assert bound.verdict.verdict == claims.CONTRADICTED
 
