@@ -56,7 +56,6 @@ class Task:
     name: ClassVar[str]
     benchmarks: ClassVar[Mapping[str, str]]  #: test split -> title in tables
     roles: ClassVar[Mapping[str, str]] = {}  #: stand-in's test split -> the paper's, whose column of Table 1 it takes
-    revision: ClassVar[int] = 0  #: of a task in a package of the user's: raised when its code changes what a run means
     images: ClassVar[bool] = False  #: whether its problems show images
 
     def lacks(self, method: str) -> UserError:
@@ -64,7 +63,7 @@ class Task:
         return UserError(f"task {self.name}: its class {type(self).__name__} has no method {method}; write it")
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
-        """Grade the text of one response. Never raises because of the response; UserError for a bad ground truth."""
+        """Grade the text of one response. Never raises because of the response."""
         raise self.lacks("verify")
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:

@@ -27,7 +27,7 @@ _IMAGES = (
 )
 _MODELS = (
     *_CONFIGURATION,
-    *(place.partition(":")[0] for place in tasks.table().values()),
+    *(place.partition(":")[0] for place in tasks.TABLE.values()),
     "bapo.gpu.devices",
     "bapo.engines.shared.prompts",
     "bapo.engines.fast.sampler",

@@ -1,4 +1,4 @@
-"""Parts of a project's own: a task of another package, models and a figure, each one file as docs/project.md shows."""
+"""Parts of a project's own: models and a figure, each one file as docs/project.md shows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from support.runs import place, write_run, write_study
 
 from analysis import figures, products, report
 from analysis.__main__ import main as analysis
-from bapo import tasks
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments import studies
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import base_identity, evaluation_identity
-from bapo.store.files import SUMMARY, read_json
+from bapo.store.files import read_json
 
 if LATE:
     import torch
@@ -34,34 +33,6 @@ scales:
   laptop:
     - {{task: countdown, models: [qwen2-112k], methods: [grpo, bapo], seeds: [1, 2]}}
 """
-
-
-# ------------------------------------------------------------------------------------------------ a task
-
-
-def test_a_task_of_another_package_is_found_through_its_entry_point(
-    example_project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``bapo init``'s example is in the distribution ``toy-task`` in ``site`` beside the project."""
-    site, task = example_project.parent / "site", example_project / "experiments" / "task" / "ordering.yaml"
-    information = site / "toy_task-1.0.dist-info"
-    information.mkdir(parents=True)
-    (example_project / "tasks" / "ordering.py").rename(site / "toy_task.py")
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-task\nVersion: 1.0\n", encoding="utf-8")
-    (information / "entry_points.txt").write_text("[bapo.tasks]\nordering = toy_task:Ordering\n", encoding="utf-8")
-    task.write_text("name: ordering\ntitle: Ordering\n", encoding="utf-8")
-    tasks._installed.cache_clear()
-    with pytest.raises(UserError, match=r"task/ordering\.yaml: code has no value"):
-        tasks.get("ordering")
-    monkeypatch.syspath_prepend(site)
-    tasks._installed.cache_clear()
-    assert main(["data", "scale=smoke", "task=ordering"]) == 0
-    summary = read_json(example_project / "results/smoke/ordering/data" / SUMMARY)
-    assert summary["problems"]["ordering_test"] == {"problems": 40} and summary["golds"] == {"ordering_test": 40}
-    task.write_text("name: ordering\ntitle: Ordering\ncode: tasks/x.py:X\n", encoding="utf-8")
-    with pytest.raises(UserError, match="no file"):  # a project's class comes before a package's
-        tasks.get("ordering")
-    tasks._installed.cache_clear()
 
 
 # ------------------------------------------------------------------------------------------------ models

@@ -27,7 +27,7 @@ DATA_FOLDER = "BAPO_DATA_FOLDER"
 class PaperBenchmark(Sampled):
     """One benchmark of the paper's Table 4, as its YAML file configures it.
 
-    ``dataset_kwargs`` of the file: task (a name of :func:`bapo.tasks.table`), split, prompt (the template), sizes (the
+    ``dataset_kwargs`` of the file: task (a name of :data:`bapo.tasks.TABLE`), split, prompt (the template), sizes (the
     problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
     revision and so on). The problems come from the hub, or from the folder named by ``dataset_kwargs.data_folder``,
     ``TaskManager(metadata={"data_folder": ...})`` or the environment's BAPO_DATA_FOLDER: ``<split>.parquet``, as
