@@ -31,7 +31,7 @@ from bapo.store.files import SUMMARY, Json, read_json, write_json
 from bapo.store.lock import remade
 from bapo.store.progress import Progress
 from bapo.store.provenance import peak_memory
-from bapo.tasks.job import data_folder, golds_checked
+from bapo.tasks.job import data_folder
 
 if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
     import pandas as pd
@@ -181,7 +181,6 @@ def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchma
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
         generation=backends.arguments(config, checkpoint),
-        check_golds=name not in golds_checked(config),
     )
 
 

@@ -29,7 +29,6 @@ from bapo.evaluation import scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
 from bapo.store.files import Json
-from bapo.tasks import job
 from bapo.tasks.base import Problem, Task
 from bapo.tasks.files import read_problems
 
@@ -106,8 +105,6 @@ class Benchmark(Sampled):
     that a backend wants besides or otherwise. Every sampling key is set here, so that neither lm-eval's defaults nor a
     model's generation_config decides anything.
 
-    check_golds: whether the grader must accept the file's own answers (the data job has asked it already).
-
     Raises UserError where the file is missing or broken.
     """
 
@@ -123,12 +120,9 @@ class Benchmark(Sampled):
         top_p: float = 1.0,
         top_k: int = -1,
         generation: Json | None = None,
-        check_golds: bool = True,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
         self.problems = read_problems(self.path)
-        if check_golds:
-            job.check_golds(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
         metrics = list(scores.problem_scores([(False, False)] * samples))
         super().__init__(
             config={

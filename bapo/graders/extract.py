@@ -22,8 +22,7 @@ def without_thinking(response: str) -> str:
     Only the end tag may stand in a response (chat templates open the thinking in the prompt), so a start tag is not
     asked for.
     """
-    text = response[response.rfind("</think>") + len("</think>") :] if "</think>" in response else response
-    return text.partition("<think>")[0]
+    return response.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def last_box(response: str) -> str | None:

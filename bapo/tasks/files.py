@@ -18,8 +18,7 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
     """Write one split: data_source, prompt (one user message), ability, reward_model and extra_info, a row a problem.
 
     Problems with images have a column ``images``, a list of {"bytes", "path"} a row (the hub's image feature), and
-    problems with a form a column ``form``.
-    Raises UserError if the file cannot be written.
+    problems with a form a column ``form``. Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -39,22 +38,17 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
             "ability": ability,
             "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
             "extra_info": {"split": split, "index": index, "id": problem.id},
+            "images": [{"bytes": image, "path": None} for image in problem.images],
+            "form": problem.form,
         }
         for index, problem in enumerate(problems)
     ]
     if any(problem.images for problem in problems):
-        fields["images"] = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
-        for row, problem in zip(rows, problems, strict=True):
-            row["images"] = [{"bytes": image, "path": None} for image in problem.images]
+        fields["images"] = pa.list_(pa.struct({"bytes": pa.binary(), "path": text}))
     if any(problem.form for problem in problems):
-        fields["form"] = pa.string()
-        for row, problem in zip(rows, problems, strict=True):
-            row["form"] = problem.form
-    try:
-        with atomic(path) as temporary:
-            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), temporary, compression="zstd")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); free space or change paths") from None
+        fields["form"] = text
+    with atomic(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), temporary, compression="zstd")
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -80,8 +74,6 @@ def read_problems(path: Path) -> list[Problem]:
             raise UserError(f"{where}: problem {problem.id} is there twice; every id must be unique")
         check_images(problem, where)
         problems[problem.id] = problem
-    if not problems:
-        raise UserError(f"{path}: no problems in it; make the data again with `python -m bapo data`")
     return list(problems.values())
 
 

@@ -10,7 +10,7 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.store.files import SUMMARY, fingerprints, read_json, require_space, verify_files, write_json
+from bapo.store.files import SUMMARY, fingerprints, require_space, verify_files, write_json
 from bapo.store.lock import remade
 from bapo.tasks.base import Progress, Task, silent
 from bapo.tasks.files import read_problems
@@ -19,24 +19,15 @@ if TYPE_CHECKING:
     from bapo.experiments.schema import Config
     from bapo.store.files import Json
 
-#: Rows that an error lists.
-LISTED = 10
-
 
 def data_folder(config: Config) -> Path:
-    """Return the folder of the problems that ``config`` asks for.
-
-    Raises UserError where they are missing, damaged, or were made under another configuration.
-    """
+    """Return the folder of the problems. Raises UserError where they are missing, damaged, or of other settings."""
     command = f"data scale={config.scale.name} task={config.task.name}"
     return _finished(data_directory(config), data_identity(config), ("problems are", "problems were made"), command)
 
 
 def base_folder(config: Config) -> Path:
-    """Return the folder of the base model of ``config``, whose model is trained from scratch.
-
-    Raises UserError where it is missing, damaged, or was trained under another configuration.
-    """
+    """Return the folder of a base model trained from scratch. Raises UserError as :func:`data_folder` does."""
     command = f"base scale={config.scale.name} task={config.task.name} model={config.model.name}"
     words = ("base model is", "base model was trained")
     return _finished(base_directory(config), base_identity(config), words, command)
@@ -77,11 +68,6 @@ def make_data(config: Config, progress: Progress = silent) -> Json:
     return summary
 
 
-def golds_checked(config: Config) -> dict[str, int]:
-    """Return the gold answers that the grader has accepted by benchmark, from the data job's summary."""
-    return read_json(data_directory(config) / SUMMARY).get("golds", {})
-
-
 def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Path | str) -> int:
     """Grade all gold responses: a verifier must accept what its own ground truths say, or no accuracy means anything.
 
@@ -99,9 +85,8 @@ def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Path | s
         if reasons:
             refused.append(f"row {row} ({name}: {reasons[0]})")
     if refused:
-        more = f" and {len(refused) - LISTED} more" if len(refused) > LISTED else ""
         raise UserError(
             f"{where}: the grader does not accept the gold answer of {len(refused)} of {len(problems)} problems: "
-            f"{', '.join(refused[:LISTED])}{more}; correct or remove these rows"
+            f"{', '.join(refused[:10])}; correct or remove these rows"
         )
     return graded

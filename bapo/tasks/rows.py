@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from bapo.graders.extract import boxed, last_box, without_thinking
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.store.files import Json
 from bapo.tasks.base import Progress, silent
-from bapo.tasks.real import PROMPTS, RealTask, read_truth
+from bapo.tasks.real import PROMPTS, RealTask
 from bapo.validate import wrong
 
 if TYPE_CHECKING:
@@ -48,27 +49,23 @@ class RowsTask(RealTask):
     answer_in: Literal["box", "tag", "all"] = "box"
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
-        return self._grade(response, read_truth(ground_truth)["answers"])
+        return self._grade(response, json.loads(ground_truth)["answers"])
 
     def equal(self, answer: str, gold: str) -> bool:
         """Return whether an answer is the gold, where ``answers`` is not mathematics."""
         return answer.split() == gold.split()
 
     def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
-        answer = self.find_answer(response)
+        answer = PLACES[self.answer_in][0](response)
         if answer is None or len(answer) > _LONGEST:
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
             return mathematics.judge(answer, golds)
         return RIGHT if any(self.equal(answer, gold) for gold in golds) else Verdict(False, True, WRONG)
 
-    def find_answer(self, response: str) -> str | None:
-        """Return the part of a response that ``answer_in`` names; None where there is none."""
-        return PLACES[self.answer_in][0](response)
-
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return every gold where a response has its answer."""
-        golds = self.check_golds(read_truth(ground_truth).get("answers"), "ground truth: 'answers'")
+        golds = self.check_golds(json.loads(ground_truth)["answers"], "ground truth: 'answers'")
         return [PLACES[self.answer_in][1](gold) for gold in golds]
 
     def grade_line(self, line: Json) -> Verdict:

@@ -60,13 +60,6 @@ class Row(NamedTuple):
     file: Path
 
 
-class Rows(NamedTuple):
-    """The rows of a source. digests: SHA-256 by file, whose name begins with the repository and its commit."""
-
-    rows: list[Row]
-    digests: dict[str, str]
-
-
 def source(hub: Json, split: str) -> Source:
     """Return the entry of ``split``. Raises UserError naming the key and the cure."""
     where, entry = f"data.hub.{split}", plain(hub.get(split) or {})
@@ -75,10 +68,11 @@ def source(hub: Json, split: str) -> Source:
     return read(Source, {**{key: v for key, v in entry.items() if v is not None}, "where": where}, None, where)
 
 
-def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) -> Rows:
+def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) -> tuple[list[Row], dict[str, str]]:
     """Read a source from ``data_folder`` where it is set, else from the hub (through its cache), from ``start`` on.
 
-    columns: our names, which the rows' values have. Raises UserError naming entry, file, row and cure.
+    columns: our names, which the rows' values have. Returns the rows, and the SHA-256 of each file, whose name begins
+    with the repository and its commit. Raises UserError naming entry, file, row and cure.
     """
     folder, own, origin = Path(entry.repository), not data_folder, entry.name
     expected, named, files = entry.rows, entry.columns, list[Path]()
@@ -96,27 +90,20 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
     root = Path(data_folder) if data_folder else folder
     files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
     if not files:
-        there = ", ".join(sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()))
         wanted = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
-        cure = f"no file {wanted} in {root}, which has {there[:500] or 'no file'}; correct files or repository"
-        raise wrong(None, entry.where, None, cure)
+        raise wrong(None, entry.where, None, f"no file {wanted} in {root}; correct files or repository")
     found: list[Row] = []
     for path in files:
         begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if own else entry.name
         for number, (where, values) in enumerate(_rows_of(path), 0 if own else len(found)):
             if missing := [c for name in columns if (c := named.get(name, name)) not in values]:
-                there = ", ".join(map(str, values))
-                raise UserError(
-                    f"{where}: no column '{missing[0]}' (it has {there}); correct {entry.where}.columns or the file"
-                )
+                raise UserError(f"{where}: no column '{missing[0]}'; correct {entry.where}.columns or the file")
             ours = {name: values[named.get(name, name)] for name in columns}
             found.append(Row(f"{begin}:{number}", len(found), where, ours, path))
     if expected is not None and len(found) != expected:
-        raise UserError(
-            f"{files[0]}: {len(found)} rows, expected {expected} ({entry.where}); get the whole set, or correct "
-            f"{entry.where}.rows or file_rows if this one is meant"
-        )
-    return Rows(found[entry.start :], {f"{origin}/{path.relative_to(root).as_posix()}": sha256(path) for path in files})
+        cure = "get the whole set, or correct its rows or file_rows"
+        raise UserError(f"{files[0]}: {len(found)} rows, expected {expected} ({entry.where}); {cure}")
+    return found[entry.start :], {f"{origin}/{path.relative_to(root).as_posix()}": sha256(path) for path in files}
 
 
 def _fetched(entry: Source) -> Path:
@@ -129,9 +116,7 @@ def _fetched(entry: Source) -> Path:
         )
     except Exception as error:  # the client raises many kinds, and those of the libraries below it
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        cure = (
-            "try again with a network, name a mirror in HF_ENDPOINT, or set paths.data_folder to a folder with a copy"
-        )
+        cure = "try again with a network, name a mirror in HF_ENDPOINT, or set paths.data_folder"
         raise UserError(f"{entry.where}: {entry.repository} cannot be loaded ({reason[0]}); {cure}") from None
     return Path(found)
 
@@ -151,9 +136,7 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
             yield where, row
     except (ValueError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:  # pyarrow's are ValueErrors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(
-            f"{where}: it or what follows cannot be read ({reason}); correct the file or get it again"
-        ) from None
+        raise UserError(f"{where}: it or what follows cannot be read ({reason}); get the file again") from None
 
 
 def _read(path: Path) -> Iterator[tuple[str, object]]:
@@ -167,9 +150,6 @@ def _read(path: Path) -> Iterator[tuple[str, object]]:
             reader = csv.DictReader(file, strict=True)
             yield from ((f"line {reader.line_num}", row) for row in reader)
         elif path.suffix == ".json":
-            content = json.load(file)
-            yield from (
-                (f"row {number}", row) for number, row in enumerate(content if isinstance(content, list) else [0])
-            )
+            yield from ((f"row {number}", row) for number, row in enumerate(json.load(file)))
         else:
             yield from ((f"line {number}", json.loads(line)) for number, line in enumerate(file, 1) if line.strip())

@@ -111,7 +111,7 @@ def test_every_name_has_one_owner_in_proportion():
 
 
 def test_the_registry_names_its_tasks():
-    assert set(tasks.table()) == set(TASKS) and tasks.get("countdown") is tasks.get("countdown")
+    assert set(tasks.TABLE) == set(TASKS) and tasks.get("countdown") is tasks.get("countdown")
     with pytest.raises(UserError, match="task=cuntdown: unknown task; allowed: countdown"):
         tasks.get("cuntdown")
 
@@ -150,9 +150,6 @@ def test_missing_and_broken_files_are_named(file, tmp_path):
     write_parquet(tmp_path / "columns.parquet", read_table(file).drop(columns="extra_info"))
     with pytest.raises(UserError, match="column extra_info is missing"):
         read_problems(tmp_path / "columns.parquet")
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="cannot be written"):
-        tasks.get("countdown").write_data(configuration("countdown"), tmp_path / "file" / "data")
 
 
 # ------------------------------------------------------------------------------------------------ tokenizers

@@ -28,8 +28,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bapo.experiments.schema import Node
+from bapo.graders.extract import without_thinking
 from bapo.graders.verdict import RIGHT, Verdict
-from bapo.tasks.real import read_truth
 from bapo.validate import read
 
 MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
@@ -132,12 +132,8 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
 
 
 def extract_answer(response: str) -> str | None:
-    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one.
-
-    Thinking is everything up to the last ``</think>`` (the opening tag may be in the prompt) and everything after a
-    ``<think>`` that is never closed.
-    """
-    spoken = response.rpartition("</think>")[2].partition("<think>")[0]
+    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one."""
+    spoken = without_thinking(response)
     end = spoken.rfind("</answer>")
     start = spoken.rfind("<answer>", 0, max(end, 0))
     return None if start < 0 else spoken[start + len("<answer>") : end]
@@ -229,10 +225,10 @@ def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
 
 @lru_cache(maxsize=65536)
 def from_ground_truth(text: str) -> Truth:
-    """Read the JSON of :func:`to_ground_truth`. Raises UserError if it is not valid."""
-    return read(Truth, read_truth(text), None, "ground truth")
+    """Read the JSON of :func:`to_ground_truth`."""
+    return read(Truth, json.loads(text), None, "ground truth")
 
 
 def verify(response: str, ground_truth: str) -> Verdict:
-    """Grade a response against the JSON of :func:`to_ground_truth`. Raises UserError if that JSON is not valid."""
+    """Grade a response against the JSON of :func:`to_ground_truth`."""
     return from_ground_truth(ground_truth).verify(response)

@@ -172,10 +172,10 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
     found = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
-        read = sources.read_rows(entry, data_folder, ("nums", "target"))
+        rows, digests = sources.read_rows(entry, data_folder, ("nums", "target"))
         problems: dict[str, tuple[Sequence[int], int]] = {}
         duplicates = overlaps = 0
-        for row in read.rows:
+        for row in rows:
             if len(problems) == sizes[split]:
                 break
             truth = grammar.to_truth(row.values["nums"], row.values["target"], "answer", row.where)
@@ -192,5 +192,5 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
                 f"data.hub.{split}.start on ({duplicates} duplicates, {overlaps} in another split); lower one of them"
             )
         taken |= problems.keys()
-        found[split] = Rows(list(problems.values()), duplicates, overlaps, read.digests)
+        found[split] = Rows(list(problems.values()), duplicates, overlaps, digests)
     return {split: found[split] for split in sizes}
