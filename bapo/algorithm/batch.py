@@ -27,11 +27,6 @@ def informative(group: Group) -> bool:
     return between(group.mean, 1 / group.size, (group.size - 1) / group.size)
 
 
-def range_filter(groups: list[Group]) -> list[Group]:
-    """Drop only the groups without an advantage (mode 1)."""
-    return [g for g in groups if informative(g)]
-
-
 def gaussian_filter(
     groups: list[Group], mean: float, std: float, share: float, rng: np.random.Generator
 ) -> list[Group]:
@@ -60,20 +55,21 @@ def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) 
 def online_filter(
     groups: list[Group], kind: str, mean: float, std: float, share: float, rng: np.random.Generator
 ) -> list[Group]:
-    """Filter fresh groups by one of A.3's kinds: range, gaussian (mean, std, share) or uniform (share)."""
+    """Filter fresh groups by one of A.3's kinds: range, gaussian (mean, std, share) or uniform (share).
+
+    range (mode 1) drops only the groups without an advantage.
+    """
     if kind == "gaussian":
         return gaussian_filter(groups, mean, std, share, rng)
-    return uniform_filter(groups, share, rng) if kind == "uniform" else range_filter(groups)
+    return uniform_filter(groups, share, rng) if kind == "uniform" else [g for g in groups if informative(g)]
 
 
 def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:
-    """Return c_i = r_tot * (c_high - c_low) + c_low (eq. 8). Raises ValueError for r_tot outside [0, 1].
+    """Return c_i = r_tot * (c_high - c_low) + c_low (eq. 8).
 
     As printed, the threshold *rises* with the average reward, toward easier groups. The sentence above eq. 8 says
     "from easier to harder", and the authors' code falls; ``direction="falling"`` gives that.
     """
-    if not 0 <= r_tot <= 1:
-        raise ValueError(f"r_tot is a mean reward in [0, 1], got {r_tot}")
     share = r_tot if direction == "rising" else 1.0 - r_tot
     return share * (high - low) + low
 

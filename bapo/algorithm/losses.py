@@ -123,7 +123,7 @@ def low_variance_kl(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
 def aggregate(
     values: Tensor, mask: Tensor, kind: str, nominal_sequences: int | None = None, nominal_tokens: int | None = None
 ) -> Tensor:
-    """Reduce [N, T] values to one number. Raises ValueError for another ``kind``.
+    """Reduce [N, T] values to one number.
 
     "sequence-mean": the mean over sequences of their token means (eq. 1), divided by ``nominal_sequences`` if set, so
     that a partial mini-batch weighs by its share (as in verl's seq-mean). "token-mean": the mean over all tokens
@@ -131,10 +131,8 @@ def aggregate(
     """
     if kind == "token-mean":
         return (values * mask).sum() / (nominal_tokens or mask.sum().clamp(min=1.0))
-    if kind == "sequence-mean":
-        means = (values * mask).sum(1) / mask.sum(1).clamp(min=1.0)
-        return means.sum() / (nominal_sequences or len(means))
-    raise ValueError(f"unknown aggregation {kind!r}: one of 'sequence-mean', 'token-mean'")
+    means = (values * mask).sum(1) / mask.sum(1).clamp(min=1.0)
+    return means.sum() / (nominal_sequences or len(means))
 
 
 def sum_of_parts(values: Tensor, inputs: LossInputs, kind: str, weights: tuple[float, float]) -> Tensor:

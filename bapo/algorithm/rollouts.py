@@ -87,10 +87,7 @@ class Group:
         if self.rewards.ndim != 1 or not len(self.rewards):
             raise ValueError(f"prompt {self.prompt.id}: rewards must be a vector of G values, got {self.rewards.shape}")
         if not (np.isfinite(self.rewards).all() and self.rewards.min() >= 0 and self.rewards.max() <= 1):
-            raise ValueError(
-                f"prompt {self.prompt.id}: rewards {self.rewards.tolist()} are outside [0, 1]; the thresholds c1, c2 "
-                "and c3 compare mean rewards, so rescale the reward function to [0, 1]"
-            )
+            raise ValueError(f"prompt {self.prompt.id}: rewards {self.rewards.tolist()}: must lie in [0, 1]; rescale")
 
     @property
     def mean(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,8 +13,6 @@ from bapo.experiments.schema import Config
 from bapo.store.files import CHECKSUMS, SUMMARY, Json, damaged_files, read_json, sha256
 
 if TYPE_CHECKING:
-    from transformers import ProcessorMixin
-
     from bapo.evaluation.tasks import Benchmark
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -70,13 +67,14 @@ def _written(checkpoint: Path) -> Json:
 
 
 def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> None:
-    """Check every prompt of every benchmark before a model is loaded: lm-eval would cut a long one from the left.
+    """Check every prompt of every benchmark before a model is loaded: lm-eval would cut a long text from the left.
 
+    A picture counts as one token here: vLLM itself refuses a prompt whose pictures do not fit.
     Raises UserError naming the first prompt that does not fit, or a checkpoint whose tokenizer cannot be loaded.
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    from bapo.engines.shared.models import chats, images, pretrained
+    from bapo.engines.shared.models import chats, pretrained
     from bapo.engines.shared.prompts import chat
 
     pretrained.register(config)
@@ -91,7 +89,7 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
     if config.evaluation.backend == "vllm":
         contexts.append(config.evaluation.vllm.max_model_len)
     context = min((c for c in contexts if c is not None), default=None)
-    longest, answer, processor = config.sampling.max_prompt_tokens, config.sampling.max_response_tokens, None
+    longest, answer = config.sampling.max_prompt_tokens, config.sampling.max_response_tokens
     for benchmark in benchmarks:
         texts = [
             chat(tokenizer, [{"role": "user", "content": p.prompt}], images=bool(p.images)) for p in benchmark.problems
@@ -100,9 +98,6 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
         tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
         for problem, own in zip(benchmark.problems, tokens, strict=True):
             count = len(own)
-            if problem.images:
-                processor = processor or images.load_processor(checkpoint, revision)
-                count += image_tokens(processor, problem.images) - len(problem.images)
             what = f"{benchmark.task_name}: problem {problem.id} has a prompt of {count} tokens"
             if not 0 < count <= longest:
                 raise UserError(f"{what}, allowed are 1 to {longest}; raise sampling.max_prompt_tokens")
@@ -111,14 +106,3 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
                     f"{what}, which with sampling.max_response_tokens={answer} exceeds the model's context of "
                     f"{context}; lower sampling.max_response_tokens"
                 )
-
-
-def image_tokens(processor: ProcessorMixin, images: Iterable[bytes]) -> int:
-    """Count the tokens that a Qwen2-VL or Qwen2.5-VL processor makes of these files, from their sizes alone."""
-    from PIL import Image
-
-    patches = 0
-    for content in images:
-        with Image.open(io.BytesIO(content)) as image:
-            patches += processor.image_processor.get_number_of_image_patches(image.height, image.width, {})
-    return patches // processor.image_processor.merge_size**2

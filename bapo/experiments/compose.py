@@ -99,8 +99,6 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             config[group].title = ", ".join([config[group].title, *titles])
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
-    except methods.MethodError as error:
-        raise UserError(str(error)) from None
     except YAMLError as error:
         raise UserError(f"{' '.join(values)}: {explained(error)}") from None
     except (OmegaConfBaseException, ValueError) as error:

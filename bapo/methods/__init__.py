@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from bapo import project
-from bapo.errors import unknown
-from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
+from bapo.errors import UserError, unknown
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
 
-__all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "config_of", "get", "table"]
+__all__ = ["Batch", "Method", "MethodConfig", "Sampler", "build", "config_of", "get", "table"]
 
 _BUILT_IN = {
     "grpo": "bapo.methods.grpo:GRPO",
@@ -68,20 +68,16 @@ def _load(target: str) -> type[Method]:
 
 
 def get(algorithm: str) -> type[Method]:
-    """Return the class of an algorithm. Raises MethodError listing the names that exist."""
+    """Return the class of an algorithm. Raises UserError listing the names that exist."""
     if algorithm in _BUILT_IN:
         return _load(_BUILT_IN[algorithm])
     for entry in entry_points(group="bapo.methods", name=algorithm):
         return entry.load()
-    if project.is_place(algorithm):
-        return _of_project(algorithm)
-    raise MethodError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(sorted(table()))}")
-
-
-def _of_project(place: str) -> type[Method]:
-    cls = project.load(place, "method.algorithm")
+    if not project.is_place(algorithm):
+        raise UserError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(sorted(table()))}")
+    cls = project.load(algorithm, "method.algorithm")
     if not (isinstance(cls, type) and issubclass(cls, Method)):
-        raise MethodError(f"method.algorithm={place}: must be a class derived from bapo.methods.base.Method")
+        raise UserError(f"method.algorithm={algorithm}: must be a class derived from bapo.methods.base.Method")
     return cls
 
 
@@ -94,29 +90,29 @@ def revision(algorithm: str) -> list[object]:
 def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
     """Read a ``method`` node: the options of its algorithm, checked, with defaults where it names none.
 
-    Raises MethodError naming the key, the value and the cure.
+    Raises UserError naming the key, the value and the cure.
     """
     if isinstance(content, MethodConfig):
         return content
     values = dict(content)
     if not values.get("algorithm"):
-        raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
+        raise UserError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
     schema = get(values["algorithm"]).Config
     values.setdefault("name", values["algorithm"])  # or two algorithms would share a folder
     for key in sorted(set(values) - set(schema.model_fields)):
         what = f"{values['algorithm']} has no such parameter"
-        raise MethodError(unknown(f"method.{key}", what, key, sorted(schema.model_fields)))
+        raise UserError(unknown(f"method.{key}", what, key, sorted(schema.model_fields)))
     try:
         return schema(**values)
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, ("method", *first["loc"])))
         cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        raise MethodError(f"{at}={first['input']}: {cure}" if first["loc"] else f"{at}.{cure}") from None
+        raise UserError(f"{at}={first['input']}: {cure}" if first["loc"] else f"{at}.{cure}") from None
 
 
 def build(node: Mapping[str, Any] | MethodConfig, batch_size: int, seed: int) -> Method:
-    """Build a run's method for ``batch_size`` prompts per step. Raises MethodError for a wrong ``method`` node."""
+    """Build a run's method for ``batch_size`` prompts per step. Raises UserError for a wrong ``method`` node."""
     config = config_of(node)
     return get(config.algorithm)(config, batch_size=batch_size, seed=seed)
 

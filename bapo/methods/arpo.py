@@ -9,12 +9,11 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import KL, Batch, Method, MethodConfig, OpenShare, Sampler, Type
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Type
 
 
 class ARPOConfig(MethodConfig):
     kind: Type = "off"
-    clip_low: OpenShare = 0.2
     clip_high: PositiveFloat = 0.3
     kl_to: KL = "none"
     kl_coef: NonNegativeFloat = 0.0

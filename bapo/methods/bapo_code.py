@@ -38,8 +38,6 @@ class BAPOCodeConfig(BAPOConfig):
     None for a capacity: a quarter of B for B_high, max_total_uids // 4, and the rest for B_bad (e).
     """
 
-    algorithm: str = "bapo_code"
-    name: str = "bapo_code"
     sync_phase: Literal["literal", "first"] = "first"  # step_count starts at 0 and is counted up after the step
     threshold_direction: Literal["rising", "falling"] = "falling"  # (c) new = high - (high - low) * ratio
     c2_range: Span = Field([0.125, 0.375])  # high_thr_*
@@ -222,8 +220,6 @@ class BAPOCode(BAPO):
 
 
 class BAPOReleasedConfig(BAPOConfig, DecoupledConfig):
-    algorithm: str = "bapo_released"
-    name: str = "bapo_released"
     ratio_cap: PositiveFloat = 3.0  # the largest weight pi_k / alpha
 
 

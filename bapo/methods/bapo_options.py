@@ -14,8 +14,6 @@ Span = Annotated[list[Share], Field(min_length=2, max_length=2)]  # [low, high]
 class BAPOConfig(MethodConfig):
     """The paper's values (Table 3). If the paper leaves a choice, the first option named is the default."""
 
-    algorithm: str = "bapo"
-    name: str = "bapo"
     kind: Type = "off"
     kl_to: KL = "rollout"  # eq. 3's alpha; "reference": eq. 1's
 

@@ -46,10 +46,6 @@ class Kept(Protocol):
     def extend(self, groups: Iterable[Group], /) -> None: ...
 
 
-class MethodError(ValueError):
-    """An invalid configuration of a method; the text names the key, the value and the rule."""
-
-
 class Sampler(Protocol):
     """The engine as a method sees it while it builds a batch."""
 

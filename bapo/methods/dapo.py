@@ -8,11 +8,10 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import FRESH, Group
 from bapo.errors import UserError
-from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, Sampler
 
 
 class DAPOConfig(MethodConfig):
-    clip_low: OpenShare = 0.2
     clip_high: PositiveFloat = 0.28  # "clip higher"
     kl_to: KL = "none"
     kl_coef: NonNegativeFloat = 0.0

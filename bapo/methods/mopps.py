@@ -6,13 +6,12 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler, Share
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, Sampler, Share
 
 
 class MoPPSConfig(MethodConfig):
     """The reference's values for Countdown and Geometry3K; for mathematics it has candidates 16 and memory 1."""
 
-    clip_low: OpenShare = 0.2
     clip_high: PositiveFloat = 0.28
     kl_to: KL = "none"
     kl_coef: NonNegativeFloat = 0.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class PPOConfig(MethodConfig):
     """verl's values for the critic; the paper gives only lambda (Table 3)."""
 
-    algorithm: str = "ppo"
-    name: str = "ppo"
     gamma: Share = 1.0
     gae_lambda: Share = 1.0  # Table 3
     whiten_advantages: bool = True  # over all tokens of the batch
@@ -77,8 +75,6 @@ class PPO(Method):
 class BAPPOConfig(PPOConfig, BAPOConfig):
     """BAPO's options and PPO's."""
 
-    algorithm: str = "ba_ppo"
-    name: str = "ba_ppo"
     kind: Type = "off"  # as kl_to, BAPO's value: PPOConfig comes first and would bring back MethodConfig's
     kl_to: KL = "rollout"
     bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256

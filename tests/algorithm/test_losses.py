@@ -146,8 +146,3 @@ def test_an_empty_response_counts_as_zero():
     mask = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
     assert aggregate(VALUES, mask, "sequence-mean").item() == 1.0  # (2 + 0) / 2
     assert aggregate(VALUES, torch.zeros(2, 3), "token-mean").item() == 0.0
-
-
-def test_unknown_aggregation():
-    with pytest.raises(ValueError, match="'sequence-mean', 'token-mean'"):
-        aggregate(VALUES, MASK, "mean")

@@ -41,12 +41,6 @@ def test_equal_ends_give_a_fixed_threshold():
     assert linear_threshold(0.7, 0.375, 0.375, "falling") == pytest.approx(0.375)
 
 
-@pytest.mark.parametrize("r_tot", [-0.1, 1.1, float("nan")])
-def test_an_average_outside_the_unit_interval_is_refused(r_tot):
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        linear_threshold(r_tot, *C2)
-
-
 def test_average_of_the_batch_forgets():
     assert next_average_reward(None, 0.5, "batch", 0.9) == 0.5
     assert next_average_reward(0.5, 0.1, "batch", 0.9) == 0.1

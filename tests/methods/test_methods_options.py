@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bapo import methods
+from bapo.errors import UserError
 
 ALGORITHMS = sorted(methods._BUILT_IN)
 
@@ -45,7 +46,7 @@ def test_checked_fills_in_every_default_and_changes_nothing_given():
     ],
 )
 def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
-    with pytest.raises(methods.MethodError, match=message):
+    with pytest.raises(UserError, match=message):
         methods.config_of(node)
 
 
@@ -88,5 +89,5 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
     ],
 )
 def test_impossible_values_are_refused_by_name(algorithm, key, value):
-    with pytest.raises(methods.MethodError, match=rf"method\.(c2_range|{key}[.\d]*)="):
+    with pytest.raises(UserError, match=rf"method\.(c2_range|{key}[.\d]*)="):
         methods.config_of({"algorithm": algorithm, key: value})
