@@ -130,9 +130,7 @@ def _audit(options: argparse.Namespace) -> Made:
     """Print what does not follow in a paper's numbers."""
     from analysis import audit, paper
 
-    about = project.about()
-    own = about.paper if about and options.paper is None else None
-    place = own or paper.find(options.paper or audit.SETUP)
+    place = paper.find(options.paper or audit.SETUP)
     published = audit.load(place)
     found = audit.audit(published)
     page = audit.markdown(found, published.setup.title, published.setup.source)
@@ -141,19 +139,18 @@ def _audit(options: argparse.Namespace) -> Made:
 
 
 def _claims(options: argparse.Namespace) -> Made:
-    """Write the ledger of this paper's claims, or of another's; in a project of its own paper and its own runs."""
+    """Write the ledger of this paper's claims, or of another's; in a project by its own runs."""
     from analysis.claims import entries, ledger, view
 
     about = project.about()
-    named = options.claims or (str(about.paper) if about and about.paper else None)
     own = [about.home / products.study_file(name) for name in places.own("study")] if about else []
     paths, out = options.study or [file for file in own if file.is_file()], options.out or (about and about.home)
     if not paths or not out:
         raise UserError("--study and --out: name results/SCALE/studies/*.json and a folder, or run a project's studies")
     studies, inputs = view.load_studies(paths), inputs_of_studies(paths)
-    if named is None:
+    if options.claims is None:
         return Made(ledger.write(ledger.ledger(entries.read(), studies), studies, out), inputs)
-    of = entries.find(named)
+    of = entries.find(options.claims)
     asked = entries.read(of.claims, entries.known_of(studies))
     return Made(ledger.write(ledger.ledger(asked, studies), studies, out, of.name, of.title), [of.claims, *inputs])
 

@@ -32,7 +32,7 @@ FIRST_LOOK = "first_look"
 TUNING = "tuning"
 #: where `bapo import` puts other people's results, beside the scales' folders
 IMPORTED = "imported"
-#: the ledger of claims: its files' name, and what a paper of a project's calls its own
+#: the ledger of claims: its files' name, and that of another paper's
 LEDGER, PAPERS_LEDGER = "claims", "claims_{}"
 PAGE = "report.html"
 #: suffixes of the files that are made of a table, a figure, the ledger and a sweep
@@ -260,12 +260,11 @@ def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
 
 def shown_on_page(scale: str) -> list[str]:
     """Return the files that are made before the page: all of the paper's, or of a project its own studies'."""
-    ledger = _with(ledger_name(scale), CLAIM) if has_ledger(scale) else []
     if own := own_studies(scale):
-        return [*(file for study in own for file in _tables(study)), *ledger]
+        return [file for study in own for file in _tables(study)]
     tables = _tables(MAIN) if at_scale([MAIN], scale) else []
     figures = [file for name in drawn_by(figures_of, scale) for file in _with(f"figures/{name}", FIGURE)]
-    return [*tables, *figures, *ledger]
+    return [*tables, *figures, *_with(LEDGER, CLAIM)]
 
 
 def shown_where_it_exists(home: Path, scale: str) -> list[Path]:
@@ -278,34 +277,11 @@ def shown_where_it_exists(home: Path, scale: str) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ the ledger
 
 
-def papers_files() -> tuple[Path, ...]:
-    """Return the files of the paper that a project names: itself, its table and, where it has any, its claims."""
-    about = project.about()
-    if about is None or about.paper is None:
-        return ()
-    content = parse_yaml(about.paper)
-    named = [content.get(key) for key in ("table", "claims")] if isinstance(content, dict) else []
-    return (about.paper, *(about.paper.parent / name for name in named if isinstance(name, str)))
-
-
-def ledger_name(scale: str) -> str:
-    """Return the name of the ledger's files, without a suffix."""
-    papers = papers_files() if own_studies(scale) else ()
-    return PAPERS_LEDGER.format(papers[0].stem) if papers else LEDGER
-
-
-def has_ledger(scale: str) -> bool:
-    """Return whether there is a ledger: of a project's studies only where its paper has claims."""
-    return len(papers_files()) == 3 or not own_studies(scale)
-
-
 def judged(scale: str, home: Path) -> list[str]:
-    """Return the studies that the ledger reads, those of a project or of the claims in analysis/claims.
+    """Return the studies that the claims in analysis/claims read.
 
     A study beyond the paper takes hours: the ledger reads it where its comparison is in ``home``, and does not ask.
     """
-    if own := own_studies(scale):
-        return own
     further = set(beyond(scale))
     return [s for s in at_scale(claimed(), scale) if s not in further or (home / _tables(s)[0]).exists()]
 

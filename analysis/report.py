@@ -18,7 +18,6 @@ from typing import Any
 from markupsafe import Markup
 
 from analysis import audit, results, text
-from analysis.claims import entries
 from analysis.products import FIGURES, LEDGER, MAIN, imported, robustness_reports
 from analysis.results import AVERAGE, BASE
 from analysis.sharing import located
@@ -58,8 +57,7 @@ class Part:
 def write(home: Path, out: Path | None = None) -> Path:
     """Write the page of ``home`` (a scale's folder) to ``out`` (default: report.html in it) and return its path.
 
-    In a project the paper is the one that ``bapo.yaml`` names, or none. Raises UserError where the folder does not
-    exist or a file in it is damaged.
+    A project's page has no paper. Raises UserError where the folder does not exist or a file in it is damaged.
     """
     import jinja2
 
@@ -67,10 +65,7 @@ def write(home: Path, out: Path | None = None) -> Path:
     if not home.is_dir():
         raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if about else MAIN}`")
     path = out or home / "report.html"
-    paper = about.paper if about else audit.SETUP
-    published = audit.load(paper) if paper else None
-    has_claims = published is not None and (not about or published.setup.claims)
-    ledger = home / f"{entries.find(str(paper)).name if about and has_claims else LEDGER}.md"
+    ledger = home / f"{LEDGER}.md"
     studies = [located(load(file), home) for file in sorted((home / "studies").glob("*.json"))]
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), Study(home.name, "", (), "")))
     files = {
@@ -89,9 +84,9 @@ def write(home: Path, out: Path | None = None) -> Path:
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
         study=first,
         findings=findings_of(first),
-        counts=read_json(ledger.with_suffix(".json"))["counts"]["overall"] if has_claims and ledger.exists() else None,
-        claims=markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else "") if has_claims else None,
-        audit=markdown(audit.markdown(audit.audit(published))) if published else None,
+        counts=read_json(ledger.with_suffix(".json"))["counts"]["overall"] if ledger.exists() else None,
+        claims=None if about else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
+        audit=None if about else markdown(audit.markdown(audit.audit(audit.load(audit.SETUP)))),
         imports=_imports(home),
         runs=[(study, *_finished(study)) for study in studies],
         command=lambda target: workflow_command([target], first.config),

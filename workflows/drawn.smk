@@ -9,9 +9,7 @@ TABLES, FIGURES = SCALE / "tables", SCALE / "figures"
 STUDY = str(SCALE / products.study_file("{study}"))
 #: short name -> files in the scale's folder
 TARGETS = user_errors(products.targets)(SETTINGS.scale, SWEEPS_HERE)
-LEDGER = user_errors(products.ledger_name)(SETTINGS.scale)
-#: the paper of a project, whose claims the ledger judges
-PAPER = [str(path) for path in user_errors(products.papers_files)()[:1] if LEDGER != products.LEDGER]
+LEDGER = products.LEDGER
 
 
 def runs_of_study(name, curves):
@@ -49,8 +47,8 @@ def study_of_wildcard(wildcards):
 @user_errors
 def judged():
     """List the studies that the ledger reads."""
-    if not products.has_ledger(SETTINGS.scale):
-        raise UserError("claims: this project has none; name a paper with claims under `paper` in bapo.yaml")
+    if products.own_studies(SETTINGS.scale):
+        raise UserError("claims: this project has none; `bapo claims CLAIMS.yaml` judges those of a file")
     return products.judged(SETTINGS.scale, SCALE)
 
 
@@ -83,16 +81,10 @@ def comparison_identity(wildcards):
 
 
 @user_errors
-def claims_identity(wildcards):
-    """The ledger is also made again when the files of a project's paper change."""
-    return identity.digest([analysis_identity(wildcards), *(map(sha256, products.papers_files()) if PAPER else ())])
-
-
-@user_errors
 def page_identity(wildcards):
     """The page is also made again when its templates or the project's words change, and what it shows unasked."""
-    templates = Path(products.__file__).parent.glob("report/templates/*")
-    shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale), *products.papers_files()]
+    templates = Path(products.__file__).parent.glob("templates/*")
+    shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale)]
     return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
 
 

@@ -188,9 +188,9 @@ rule claims:
         mem_mb=little,
     params:
         out=folder_of_output,
-        identity=claims_identity,
+        identity=analysis_identity,
         title=lambda wildcards, output: "Ledger of claims",
-        call=python("analysis", "claims", *PAPER),
+        call=python("analysis", "claims"),
     message:
         "Ledger of claims"
     shell:

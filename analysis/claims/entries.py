@@ -13,9 +13,8 @@ from analysis import audit, paper, products
 from analysis.claims import BASE, CHANCE, FOLDER, training
 from analysis.claims.queries import QUERIES, Query, names
 from analysis.study import Study
-from bapo import project, validate
+from bapo import validate
 from bapo.errors import UserError, unknown
-from bapo.experiments import places
 from bapo.experiments.places import options
 
 #: the key of the paper's number over all tasks
@@ -205,12 +204,3 @@ def find(name: str) -> Paper:
     if not claims.is_file():
         raise UserError(f"{path}: claims={setup.claims}: no such file; name the YAML file of its claims beside it")
     return Paper(claims, products.PAPERS_LEDGER.format(path.stem), setup.title)
-
-
-def check() -> None:
-    """Read the entries that the workflow's ledger is made of, and its paper. Raises UserError for what is wrong."""
-    about = project.about()
-    if about is None or about.paper is None:
-        read()
-    elif audit.load(about.paper).setup.claims:
-        read(find(str(about.paper)).claims, {"study": places.own("study")})

@@ -14,7 +14,6 @@ from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
-from bapo.project import ABOUT
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
 
@@ -119,7 +118,7 @@ def read_settings(keywords: Json) -> Settings:
     Raises UserError: one sentence with the key and the allowed values.
     """
     keys = Settings.model_fields
-    values = {k: v for k, v in keywords.items() if v is not None and k not in ABOUT}  # bapo.yaml is passed whole
+    values = {k: v for k, v in keywords.items() if v is not None and k != "title"}  # bapo.yaml is passed whole
     for key in set(values) - set(keys):
         raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
     try:

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from support.pages import example
 
 from analysis.__main__ import main
 from analysis.audit import SETUP, Finding, attainable, audit, best_case, load, luck
 from analysis.paper import find, parse
-from bapo import init
 from bapo.errors import UserError
 from bapo.store import provenance
 
@@ -198,17 +196,10 @@ def test_what_stands_for_no_number_is_none(tmp_path: Path, nothing: str | None) 
     assert "x" not in load(write(tmp_path, rows(ours=nothing))).blocks[0].rows[1].cells
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == (tmp_path / "audit.md").read_text(encoding="utf-8").strip()
     assert len(json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))) == len(audit(load(SETUP)))
+    assert (tmp_path / provenance.FOLDER / "audit.json").is_file()
     assert main(["audit", "nowhere.yaml"]) == 2 and "nowhere.yaml" in capsys.readouterr().err
-    folder = tmp_path / "mine"  # in a project the paper goes without saying
-    init.write(folder)
-    (folder / "bapo.yaml").write_text("scale: smoke\npaper: paper.yaml\n")
-    for page in ("table", "paper"):
-        (folder / f"{page}.yaml").write_text(example("yaml", f"{page}.yaml"))
-    monkeypatch.chdir(folder)
-    assert main(["audit", "--out", "out"]) == 0 and capsys.readouterr().out.startswith("# Audit of A paper")
-    assert Path("out", provenance.FOLDER, "audit.json").is_file()
     assert main(["audit", "simplerl_zoo"]) == 0 and "SimpleRL-Zoo" in capsys.readouterr().out

@@ -10,13 +10,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.pages import example
 from support.shared_results import accuracy, write_results
 
 from analysis import report, study
 from analysis.__main__ import main
 from analysis.report import findings_of, markdown
-from bapo import init
 from bapo.errors import UserError
 from bapo.store.files import write_text
 
@@ -105,19 +103,11 @@ def test_imports_are_shown(home: Path) -> None:
     assert "gsm8k 50.0%" in page and "1 records refused: line 2" in page
 
 
-def test_in_a_project_the_page_has_its_paper_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "mine"
-    init.write(folder)
-    (folder / "bapo.yaml").write_text("scale: smoke\npaper: paper.yaml\n")
-    for name in ("table", "paper", "my_claims"):
-        (folder / f"{name}.yaml").write_text(example("yaml", f"{name}.yaml"))
-    monkeypatch.chdir(folder)
-    home = write_results(Path("results/smoke"), written="results/smoke")
-    (home / "studies" / "table1.json").rename(home / "studies" / "ordering.json")
-    assert main(["claims"]) == main(["report", str(home)]) == 0
-    page = (home / "report.html").read_text(encoding="utf-8")
-    assert "<h1>mine" in page and 'id="audit"' in page and 'id="grpo_gains_ten_points"' in page
-    (folder / "bapo.yaml").write_text("scale: smoke\ntitle: Mine alone\n")
+def test_a_projects_page_has_its_title_and_no_paper(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bapo.yaml").write_text("title: Mine alone\n")
+    monkeypatch.chdir(tmp_path)
     page = report.write(home).read_text(encoding="utf-8")
     assert "<h1>Mine alone" in page and 'id="claims"' not in page and 'id="audit"' not in page
 

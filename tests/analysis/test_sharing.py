@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pages import example
 from support.shared_results import CODE, USUAL, write_results
 
 from analysis import sharing
@@ -94,20 +93,15 @@ def test_one_study_has_its_own_products_alone(home: Path, tmp_path: Path) -> Non
     assert not any("/bapo/" in n for n in found) and any("/grpo/seed1/" in n for n in found)
 
 
-def test_a_project_packs_its_own_code_and_its_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_packs_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bapo import init
 
     folder = tmp_path / "mine"
     init.write(folder)
     home = write_results(folder / "results" / "laptop")
-    (folder / "bapo.yaml").write_text("title: My study\npaper: paper.yaml\n")
-    for page in ("table", "paper", "my_claims"):
-        (folder / f"{page}.yaml").write_text(example("yaml", f"{page}.yaml"))
     monkeypatch.chdir(folder)
     packed = sharing.collect(home)
-    assert {"project/bapo.yaml", "project/tasks/ordering.py", "project/Snakefile", "project/table.yaml"} <= {
-        *packed.files
-    }
+    assert {"project/bapo.yaml", "project/tasks/ordering.py", "project/Snakefile"} <= {*packed.files}
     monkeypatch.chdir(tmp_path)  # elsewhere the results alone
     assert not any(name.startswith("project/") for name in sharing.collect(home).files)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import workflow
-from support.pages import blocks, commands, example
+from support.pages import blocks, commands
 from support.paths import ROOT
 
 from bapo import init
@@ -46,15 +46,6 @@ def test_a_projects_workflow_has_the_suites_hooks(example_project: Path) -> None
     """A job's output is not printed, and the end names what there is to open."""
     words = ("results/smoke/studies/ordering.json", "--cores", "1", "--config", "scale=smoke", "tracking=none")
     assert "of 1 jobs done" in snakemake(example_project, *words) and (example_project / ".snakemake" / "bapo").exists()
-
-
-@pytest.mark.system
-def test_a_project_judges_the_paper_that_it_names(example_project: Path) -> None:
-    for page in ("table", "paper", "my_claims"):
-        (example_project / f"{page}.yaml").write_text(example("yaml", f"{page}.yaml").replace("countdown", "ordering"))
-    (example_project / "bapo.yaml").write_text("scale: laptop\ntitle: Mine\npaper: paper.yaml\n")
-    listed = snakemake(example_project, "claims", "--summary")
-    assert "claims_paper.json" in listed and "ordering" in listed and "countdown" not in listed
 
 
 @pytest.mark.parametrize(
