@@ -173,15 +173,10 @@ def test_runs_of_a_column_and_rows_of_other_papers(tmp_path: Path) -> None:
     [
         ({"avarage": "mean"}, "avarage"),
         ({"average": "means"}, "average"),
-        ({"problems": {"z": 3}}, "problems"),
-        ({"runs": "four"}, "runs"),
         ({"table": "tabel.yaml"}, "tabel.yaml"),
         ({"proposed": "ours"}, "ours"),
-        ({"gains": [{"stated": 3, "of": "new", "over": "old"}]}, r"gains\.0\.where"),
         ({"row": {"z": "1"}}, "table.yaml: .*no column 'z'"),
-        ({"row": {"x": 50.0}}, "table.yaml: .*x=50"),
         ({"row": {"x": "57.6 ± 1.2"}}, "table.yaml: .*x=57.6"),
-        ({"row": {"title": None}}, r"table.yaml: .*rows\.0\.title"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, setup: dict[str, Any], named: str) -> None:

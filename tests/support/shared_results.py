@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,44 +25,31 @@ def bits(level: int, seed: int, shift: int = 0) -> list[list[int]]:
 
 def write_results(
     home: Path,
-    levels: Mapping[str, int] | None = None,
-    written: str = "results/laptop",
+    levels: Mapping[str, int] = USUAL,
     seeds: tuple[int, ...] = SEEDS,
     config: Mapping[str, object] | None = None,
     shift: int = 0,
-    study: str = "table1",
 ) -> Path:
-    """A scale's folder with a study, its runs, a table with its record and a ledger. written: where its file says."""
-    cells = []
-    for method, level in (levels or USUAL).items():
-        for seed in (0,) if method == "base" else seeds:
-            place = f"countdown/tiny/{method}" + ("" if method == "base" else f"/seed{seed}")
-            folder, found = home / place, {"cd": bits(level, seed, shift)}
-            if method == "base":
-                write_evaluation(folder / "eval", found)
-            else:
-                settings = {"seed": seed, "method": {"algorithm": method, "v": 5}, **(config or {})}
-                write_run(folder, found, {"rollouts": 100 * level, "updates": 10 + seed}, config=settings)
-                times = {"started": f"2026-01-0{seed}T00:00:00Z", "ended": f"2026-01-0{seed}T01:00:00Z"}
-                write_json(folder / MANIFEST, {"identity": "synthetic", "seed": seed, "code": CODE, **times})
-                cells.append({"task": "countdown", "model": "tiny", "method": method, "seed": seed})
-                cells[-1]["run"] = f"{written}/{place}"
-    bases = [{"task": "countdown", "model": "tiny", "run": f"{written}/countdown/tiny/base"}]
-    content = {
-        "scale": "laptop",
-        "name": study,
-        "cells": cells,
-        "bases": bases,
-        "benchmarks": {"countdown": [["cd", "CD"]]},
-    }
-    file = home / "studies" / f"{study}.json"
-    write_json(file, content)
-    table = home / "tables" / f"{study}.csv"
-    write_text(table, "method,mean\n" + "".join(f"{m},{v}\n" for m, v in (levels or USUAL).items()))
-    summaries = [home / c["run"].removeprefix(f"{written}/") / "summary.json" for c in cells]
-    provenance.record([table], ["analysis", study, "--study", str(file)], [file, *summaries])
-    claim = {"id": "better", "task": "countdown", "model": "tiny", "verdict": "reproduced"}
-    write_text(home / "claims.json", json.dumps({"claims": [claim]}))
+    """A scale's folder with a study, its runs, a table with its record and a ledger; runs stand in results/laptop."""
+    cells, names = [], {"task": "countdown", "model": "tiny"}
+    for method, level in levels.items():
+        if method == "base":
+            write_evaluation(home / "countdown/tiny/base/eval", {"cd": bits(level, 0, shift)})
+            continue
+        for seed in seeds:
+            place = f"countdown/tiny/{method}/seed{seed}"
+            settings = {"seed": seed, "method": {"algorithm": method, "v": 5}, **(config or {})}
+            write_run(home / place, {"cd": bits(level, seed, shift)}, {"rollouts": 100 * level}, config=settings)
+            times = {"started": f"2026-01-0{seed}T00:00:00Z", "ended": f"2026-01-0{seed}T01:00:00Z"}
+            write_json(home / place / MANIFEST, {"identity": "synthetic", "seed": seed, "code": CODE, **times})
+            cells.append({**names, "method": method, "seed": seed, "run": f"results/laptop/{place}"})
+    file, table = home / "studies" / "table1.json", home / "tables" / "table1.csv"
+    bases, benchmarks = [{**names, "run": "results/laptop/countdown/tiny/base"}], {"countdown": [["cd", "CD"]]}
+    write_json(file, {"scale": "laptop", "name": "table1", "cells": cells, "bases": bases, "benchmarks": benchmarks})
+    write_text(table, "method,mean\n" + "".join(f"{m},{v}\n" for m, v in levels.items()))
+    summaries = [home.joinpath(*Path(c["run"]).parts[2:], "summary.json") for c in cells]
+    provenance.record([table], ["analysis", "table1", "--study", str(file)], [file, *summaries])
+    write_json(home / "claims.json", {"claims": []})
     return home
 
 

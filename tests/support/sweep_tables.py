@@ -36,17 +36,8 @@ def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[di
             for s, table in enumerate(t["seeds"], 1)
         }
         value = float(np.mean([p["accuracy"] for p in places.values()])) if places else None
-        rows.append(
-            {
-                "slot": number,
-                "number": number,
-                "state": t.get("state", "complete"),
-                "drawn": t["drawn"],
-                "value": value,
-                "reason": t.get("reason", ""),
-                "seeds": places,
-            }
-        )
+        row = {"slot": number, "number": number, "state": "complete", "reason": "", "value": value}
+        rows.append(row | t | {"seeds": places})
     seeds = [1, 2]
     grpo = {
         str(s): run(folder / "grpo" / f"seed{s}", [0.3 + 0.02 * i + 0.01 * s for i in range(PROBLEMS)]) for s in seeds

@@ -36,20 +36,14 @@ def test_every_quote_is_in_the_paper() -> None:
 ASKED = {"name": "cost_ratio", "of": "dapo", "over": "bapo"}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"qoute": "x"}, "qoute"),
-    ({"paper": [1, 2]}, "paper"),
     ({"query": {"name": "cost_ration"}}, "query.name"),
     ({"query": {"name": "cost_ratio", "of": "dapo"}}, "query: over"),
-    ({"query": ASKED | {"quantity": "rollout"}}, "query: quantity"),
     ({"query": {"name": "accuracy_difference", "of": "dapo", "over": "chance"}}, "query.over"),
-    ({"query": ASKED | {"of": "dappo"}}, "query.of: no such method (did you mean 'dapo'?)"),
+    ({"query": ASKED | {"of": "dappo"}}, "query.of"),
     ({"rule": {"above": 0, "below": 1}}, "rule"),
-    ({"rule": {"near": 0.2, "tolerance": 1}}, "tolerance"),
     ({"paper": "more", "rule": {"near": 0.2}}, "rule.near"),
     ({"studies": ["table9"]}, "studies"),
-    ({"tasks": ["countdwn"]}, "tasks: no such task (did you mean 'countdown'?)"),
-    ({"scales": ["papr"], "not_testable": "why"}, "scales: no such scale (did you mean 'paper'?)"),
     ({"scales": ["paper"]}, "not_testable"),
-    ({"query": {}, "rule": None}, "not_testable"),
     ({"paper": {"countdown/tiny": 1.0, "overal": 2.0}}, "paper: no such task (did you mean 'overall'?)"),
 ]
 
@@ -63,13 +57,7 @@ def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("- {id: [", "YAML"),
-        ("- {section: here}", "entry 1: id"),
-        ("a: 1", "list"),
-        (yaml.safe_dump([GOOD, GOOD]), "id"),
-    ],
+    ("text", "named"), [("- {section: here}", "entry 1: id"), ("a: 1", "list"), (yaml.safe_dump([GOOD, GOOD]), "id")]
 )
 def test_a_file_that_is_no_list_of_entries_is_named(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
@@ -203,25 +191,13 @@ def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) ->
     assert entries.read(path, {"method": ["grop"]})  # a method of the studies that are asked
 
 
-def test_the_second_papers_claims_are_found_by_its_name() -> None:
+def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
     of = entries.find("simplerl_zoo")
     assert (of.name, of.title) == ("claims_simplerl_zoo", "SimpleRL-Zoo")
-    known = entries.known_of({"table1": study("table1", "mathematics")})
-    assert [c.query.get("name") for c in entries.read(of.claims, known)] == [
-        "accuracy_difference",
-        "accuracy_difference",
-        "series_growth",
-        None,
-    ]
-
-
-def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
+    assert len(entries.read(of.claims, entries.known_of({"table1": study("table1", "mathematics")}))) == 4
     assert entries.find(str(tmp_path / "my_claims.yaml")).name == "claims_my"
     paper = tmp_path / "paper.yaml"
     (tmp_path / "t.yaml").write_text(yaml.safe_dump({"parts": [{"columns": {}, "models": []}]}), encoding="utf-8")
-    paper.write_text("table: t.yaml", encoding="utf-8")
-    with pytest.raises(UserError, match=r"paper\.yaml: claims"):
-        entries.find(str(paper))
     paper.write_text("table: t.yaml\nclaims: c.yaml\ntitle: T", encoding="utf-8")
     with pytest.raises(UserError, match=r"paper\.yaml: claims=c\.yaml"):
         entries.find(str(paper))
