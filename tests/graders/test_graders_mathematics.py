@@ -191,15 +191,6 @@ def test_the_cheap_path_does_not_import_sympy() -> None:
     assert done.stdout.splitlines() == ["[]", "[]"]
 
 
-def test_a_repeated_check_comes_from_the_cache() -> None:
-    mathematics.outcome_of.cache_clear()
-    pairs = [(r"\sqrt{8}", r"2\sqrt{2}"), (r"\sqrt{8}", r"3\sqrt{2}"), ("0.5", r"\frac{1}{2}"), ("8", "008")]
-    first = [mathematics.judge(a, (g,)) for g, a in pairs]
-    assert [mathematics.judge(a, (g,)) for g, a in pairs * 5] == first * 5
-    info = mathematics.outcome_of.cache_info()
-    assert (info.misses, info.hits, info.maxsize) == (3, 15, mathematics.CACHE)  # plain integers need no cache
-
-
 # ------------------------------------------------------------------------------------------------ the command
 
 

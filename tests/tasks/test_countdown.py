@@ -78,20 +78,6 @@ def test_search_finds_exactly_the_reachable_targets():
 # ------------------------------------------------------------------------------------------------ generators
 
 
-def test_reduced_chains_stay_within_their_bounds():
-    generator = generators.ReducedGenerator(number_max=9, value_max=40, target_min=12)
-    for size in (3, 4):
-        chains = generator.draw(seeds.generator(0, "test reduced"), 4000, size)
-        assert chains.numbers.shape[1] == size and chains.steps.shape[1:] == (size - 1, 4)
-        assert 300 < len(chains.targets) < 1500
-        assert chains.numbers.min() >= 1 and chains.numbers.max() <= 9
-        assert chains.steps[..., 3].min() >= 0 and chains.steps[..., 3].max() <= 40
-        assert chains.targets.min() >= 12
-        for instance in generators._instances(chains)[:300]:
-            text = countdown_task.to_chain(instance.steps)
-            assert grammar.verify_chain(text, instance.numbers, instance.target) == (True, True, "")
-
-
 def test_reduced_generator_reaches_every_problem_and_no_other():
     generator = generators.ReducedGenerator(number_max=5, value_max=20, target_min=10)
     possible = {
@@ -101,6 +87,7 @@ def test_reduced_generator_reaches_every_problem_and_no_other():
         if target >= 10
     }
     chains = generator.draw(seeds.generator(0, "test all"), 60_000, 3)
+    assert chains.steps[..., 3].min() >= 0 and chains.steps[..., 3].max() <= 20
     assert {countdown_problems.problem_id(i.numbers, i.target) for i in generators._instances(chains)} == possible
 
 
@@ -120,16 +107,6 @@ def test_owner_depends_on_the_multiset_and_target_alone():
     numbers, targets = np.array([[3, 2, 1], [12, 7, 1]]), np.array([10, 60])
     assert countdown_problems.owned(numbers, targets, "probe").tolist() == [True, False]
     assert countdown_problems.owned(numbers[:0], targets[:0], "base").tolist() == []
-
-
-def test_three_number_problems_suffice_for_the_laptop():
-    owners = Counter(
-        countdown_problems.owner(numbers, target)
-        for numbers in itertools.combinations_with_replacement(range(1, 13), 3)
-        for target in reachable(numbers, 60)
-        if target >= 10
-    )
-    assert owners == {"base": 1554, "train": 620, "probe": 158, "cd34": 237}  # 2,569 in all
 
 
 def test_splits_are_disjoint_solvable_and_without_repeats(tmp_path):
@@ -217,11 +194,7 @@ def test_held_out_rows_of_a_set_never_repeat_training_problems(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [
-        ("", r"data.split_sizes.train=2"),
-        ('{"nums": [1, 2, 3], "target": 6}\n', r"data.split_sizes.train=2: only 1 usable rows"),
-        ('{"nums": "1 2", "target": 6}\n', r"set.jsonl line 1.numbers"),
-    ],
+    [('{"nums": [1, 2, 3], "target": 6}\n', "train=2: only 1"), ('{"nums": "1 2", "target": 6}\n', "line 1.numbers")],
 )
 def test_wrong_sets_are_named(content, named, tmp_path):
     (tmp_path / "set.jsonl").write_text(content)

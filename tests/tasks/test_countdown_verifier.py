@@ -32,8 +32,6 @@ def refused(reason: str) -> tuple[bool, bool, str]:
         ("10 - 4 - 3", (3, 4, 10), 3),  # from the left: (10 - 4) - 3
         ("24 / 4 / 3", (24, 4, 3), 2),
         ("2 + 3 * 4", (2, 3, 4), 14),
-        ("3 - 7 + 20", (3, 7, 20), 16),  # below zero on the way
-        ("0 * 5 + 24", (0, 5, 24), 24),
         ("24", (24,), 24),
         ("1 - 1 / 3 - 1 / 3 - 1 / 3", (1, 1, 1, 1, 3, 3, 3), 0),  # 0, not 5.6e-17
     ],
@@ -46,36 +44,24 @@ def test_expressions_that_are_right(text, numbers, target):
     ("text", "reason"),
     [
         ("12 / 3 * 7 - 3", "wrong-numbers"),
-        ("12 / 3 * 7 - 4 - 4", "wrong-numbers"),
         ("12 * 7 - 3", "wrong-numbers"),  # 4 is left over
         ("123 - 7 * 4", "wrong-numbers"),  # 12 and 3 glued together
-        ("12 / (7 - 7)", "wrong-numbers"),
         ("12 - 3 + 7 + 4", "wrong-value"),
         ("12 / (7 - 4 - 3)", "division-by-zero"),
         ("12 / (7 - 4 - 3", "syntax"),
         ("", "no-answer"),
-        (" \n\t ", "no-answer"),
         ("12 / 3 * 7 - 4 = 24", "equals-sign"),
-        ("= 12 / 3 * 7 - 4", "equals-sign"),
         ("12 // 3 * 7 - 4", "syntax"),
         ("12 ** 3 - 7 * 4", "syntax"),
         ("-4 + 12 / 3 * 7", "syntax"),
-        ("12 / 3 * 7 + -4", "syntax"),
         ("012 / 3 * 7 - 4", "syntax"),
         ("(12)(3) + 7 * 4", "syntax"),
         ("12 3 7 4", "syntax"),
-        ("()", "syntax"),
         ("12.0 / 3 * 7 - 4", "bad-character"),
-        ("1_2 / 3 * 7 - 4", "bad-character"),
         ("12 / 3 × 7 - 4", "bad-character"),  # noqa: RUF001
-        ("12 ÷ 3 * 7 - 4", "bad-character"),
-        ("12 / 3 * 7 − 4", "bad-character"),  # noqa: RUF001
         ("１２ / 3 * 7 - 4", "bad-character"),  # noqa: RUF001
-        ("12\u00a0/ 3 * 7 - 4", "bad-character"),
         ("12 / 3 * 7 - 4\0", "bad-character"),
-        ("inf * 12 * 3 * 7 * 4", "bad-character"),
         ("__import__('os').getpid()", "bad-character"),
-        ("12 % 3 + 7 * 4", "bad-character"),
         ("1000000 - 1 * 3", "too-many-digits"),
         ("(" * 17 + "24" + ")" * 17, "too-deep"),
     ],
@@ -120,7 +106,6 @@ def test_large_hostile_texts_are_refused_by_their_length(text, form):
     ("response", "reason"),
     [
         ("<think>12 / 3 is 4</think><answer>12 / 3 * 7 - 4</answer>", ""),
-        ("no tags for thinking <answer>\n12 / 3 * 7 - 4\n</answer> and on", ""),
         ("12/3 = 4 ...</think> <answer>12 / 3 * 7 - 4</answer>", ""),  # <think> stands in the prompt
         ("<answer>1 + 1</answer> no: <answer>12 / 3 * 7 - 4</answer>", ""),
         ("<answer>12 / 3 * 7 - 4</answer> no: <answer>1 + 1</answer>", "wrong-numbers"),
@@ -132,9 +117,6 @@ def test_large_hostile_texts_are_refused_by_their_length(text, form):
         ("<answer>12 / 3 * 7 - 4</answer></think>", "no-answer"),
         ("<think><answer>12 / 3 * 7 - 4</answer>", "unfinished-thinking"),
         ("12 / 3 * 7 - 4", "no-answer"),
-        ("</answer>12 / 3 * 7 - 4<answer>", "no-answer"),
-        ("<ANSWER>12 / 3 * 7 - 4</ANSWER>", "no-answer"),
-        ("<answer></answer>", "no-answer"),
         ("<answer>12 / 3 * 7 - 4 = 24</answer>", "equals-sign"),
         ("<answer>$12 / 3 * 7 - 4$</answer>", "bad-character"),
     ],
@@ -152,26 +134,20 @@ def test_last_answer_outside_the_thinking_counts(response, reason):
         ("12/3=4,4*7=28,28-4=24", (3, 4, 7, 12), 24, ""),
         ("  12/3 =4\n,4 *7= 28\t, 28 - 4 = 24 \n", NUMBERS, 24, ""),
         ("5 - 5 = 0 , 0 * 7 = 0 , 0 + 12 = 12", (5, 5, 7, 12), 12, ""),
-        ("0 / 5 = 0 , 0 + 12 = 12", (0, 5, 12), 12, ""),
         ("6 + 6 = 12 , 12 + 12 = 24", (6, 6, 12), 24, ""),  # one 12 is given, one is made
         ("12 / 3 = 4 , 4 * 7 = 28", NUMBERS, 28, "unused-numbers"),
         ("12 / 3 = 4 , 4 * 7 = 27 , 27 - 3 = 24", NUMBERS, 24, "wrong-step"),
         ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26", NUMBERS, 24, "wrong-value"),
         ("12 + 12 = 24", (12, 3), 24, "unavailable-number"),  # there is one 12
-        ("12 * 2 = 24 , 24 + 3 = 27", (12, 3, 7), 27, "unavailable-number"),
         ("12 / 3 = 4 , 12 + 7 = 19 , 19 + 4 = 23", NUMBERS, 23, "unavailable-number"),
-        ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26 , 26 - 2 = 24", NUMBERS, 24, "unavailable-number"),
         ("3 - 3 = 0 , 7 / 0 = 0", (3, 3, 7), 0, "division-by-zero"),
         ("7 / 2 = 3 , 3 + 9 = 12", (7, 2, 9), 12, "wrong-step"),
         ("3 - 7 = 4 , 4 + 9 = 13", (3, 7, 9), 13, "wrong-step"),
         ("  ", NUMBERS, 24, "no-answer"),
         ("24", NUMBERS, 24, "syntax"),
         ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 =", NUMBERS, 24, "syntax"),
-        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24 ,", NUMBERS, 24, "syntax"),
         ("12 / 3 * 7 - 4 = 24", NUMBERS, 24, "syntax"),
         ("3 - 7 = -4 , -4 + 12 = 8", NUMBERS, 24, "syntax"),
-        ("7 / 2 = 3.5", NUMBERS, 24, "syntax"),
-        ("1 2 / 3 = 4", NUMBERS, 24, "syntax"),
         ("12 / 3 = 4<eos>", NUMBERS, 24, "syntax"),
         ("1000000 - 1 = 999999", NUMBERS, 24, "syntax"),
     ],

@@ -14,7 +14,6 @@ from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.store.files import read_table, write_parquet
 from bapo.tasks.files import read_problems
-from bapo.tasks.generated import owner
 
 if LATE:
     from transformers import AutoTokenizer, Qwen2Config
@@ -62,15 +61,9 @@ def test_wrong_data_configuration_is_named(name, change, named, tmp_path):
     ("name", "options", "named"),
     [
         ("countdown", {"number_mx": 12}, "number_mx: .*number_max"),
-        ("countdown", {"kind": "exact"}, "kind=exact"),
         ("countdown", {"noise": 1.5}, "noise=1.5"),
-        ("countdown", {"number_max": 1.5}, "number_max=1.5"),
         ("mathematics", {"value_max": 7}, "value_max=7"),
-        ("mathematics", {"answer_min": 8}, "answer_min=8"),
-        ("mathematics", {"noise": "half"}, "noise=half"),
         ("geometry", {"angle_step": 7}, "angle_step=7"),
-        ("geometry", {"tilt": 200}, "tilt=200"),
-        ("geometry", {"colour": 3}, "colour"),
     ],
 )
 def test_wrong_generator_options_are_named(name, options, named, tmp_path):
@@ -81,19 +74,11 @@ def test_wrong_generator_options_are_named(name, options, named, tmp_path):
 @pytest.mark.parametrize(
     ("name", "scale", "sizes", "generator", "named"),
     [
-        (
-            "countdown",
-            "smoke",
-            {"cd34": 900},
-            {"number_max": 5},
-            r"cd34: 450 distinct problems with 3 numbers.*only \d+",
-        ),
+        ("countdown", "smoke", {"cd34": 900}, {"number_max": 5}, r"cd34: 450 distinct .*only \d+"),
         ("countdown", "pocket", {"cd2": 5000}, {}, r"cd2: 5000 distinct problems are wanted but only \d+"),
         ("countdown", "pocket", {"cd34": 5}, {}, "cd34"),
-        ("mathematics", "smoke", {"equations": 900}, {"value_max": 8, "slip_max": 3}, r"equations: 900 .*only \d+"),
         ("mathematics", "pocket", {"sum2": 5000}, {}, "sum2: 5000 distinct sums are wanted but only 1163"),
         ("mathematics", "pocket", {"nested_3": 5}, {}, "nested_3.*sum2, sum3"),
-        ("mathematics", "smoke", {"sum2": 3}, {}, "sum2.*no such split"),
         ("geometry", "smoke", {"probe": 300}, {"angle_step": 15, "angle_min": 45, "tilt": 0}, "probe: 100 .*kind"),
     ],
 )
@@ -101,13 +86,6 @@ def test_splits_that_cannot_be_filled_are_named(name, scale, sizes, generator, n
     with pytest.raises(UserError, match=f"data.split_sizes.{named}"):
         tasks.get(name).write_data(configuration(name, scale, split_sizes=sizes, generator=generator), tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_every_name_has_one_owner_in_proportion():
-    shares = {"a": 0.7, "b": 0.3}
-    found = [owner(f"problem:{i}", shares) for i in range(2000)]
-    assert found == [owner(f"problem:{i}", shares) for i in range(2000)]
-    assert found.count("a") / 2000 == pytest.approx(0.7, abs=0.05)
 
 
 def test_the_registry_names_its_tasks():
@@ -142,8 +120,6 @@ def test_files_have_the_schema_of_verl(file):
 
 
 def test_missing_and_broken_files_are_named(file, tmp_path):
-    with pytest.raises(UserError, match=r"train\.parquet.*does not exist"):
-        read_problems(tmp_path / "train.parquet")
     (tmp_path / "broken.parquet").write_bytes(file.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"broken\.parquet is damaged"):
         read_problems(tmp_path / "broken.parquet")
