@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
@@ -113,9 +111,7 @@ def _call(place: str, arguments: Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     try:
-        status = _run(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
-        return status
+        return _run(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -125,15 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Interrupted, JobFailed) as error:
         print(error, file=sys.stderr)
         return 130 if isinstance(error, Interrupted) else 1
-    except BrokenPipeError:  # the reader of `bapo ... | head` has seen enough; what is left has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        place = error.filename or "disk"
-        print(f"error: {place}: no space left; free some, then run the same command again to resume", file=sys.stderr)
-        return 1
 
 
 def _run(words: list[str]) -> int:
@@ -141,13 +128,7 @@ def _run(words: list[str]) -> int:
         from analysis.__main__ import main as analysis
 
         return analysis(words, "bapo")
-    parser = _parser()
-    arguments, rest = parser.parse_known_args(words)
-    # argparse takes overrides from one place only; `--cfg job seed=1` should work as well
-    if any(word.startswith("-") or "=" not in word for word in rest) or (rest and not hasattr(arguments, "overrides")):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        arguments.overrides = [*arguments.overrides, *rest]
+    arguments = _parser().parse_args(words)
     return arguments.run(arguments)
 
 

@@ -29,8 +29,8 @@ from bapo.store.files import STEPS, SUMMARY, read_json, read_table
 
 #: seconds that one job may take; a minute is usual on a GPU
 LIMIT = 1800
-#: the most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and kernels
-#: in bfloat16
+#: the most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and
+#: kernels in bfloat16
 MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
 #: GB that training the paper's smallest model on one GPU takes (docs/paper_scale.md)
 SMALLEST = 24

@@ -139,7 +139,6 @@ def _sample(
     benchmarks = [load_benchmark(config, name, checkpoint) for name in names]
     check_prompts(config, checkpoint, benchmarks)
     responses = sum(len(b.problems) for b in benchmarks) * config.evaluation.samples
-    store.require_space(folder, responses * (64 + 4 * config.sampling.max_response_tokens))
     progress = Progress("evaluate " + "/".join(folder.absolute().parent.parts[-2:]), responses, unit="sample")
     model = backends.build(config, checkpoint, progress.add, images=max(b.images for b in benchmarks))
     frames = {}

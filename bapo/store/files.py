@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,12 +148,3 @@ def verify_files(folder: Path, summary: str = SUMMARY) -> Json:
     for problem in damaged_files(folder, content.get("files", {})):
         raise UserError(f"{problem}; {AGAIN}")
     return content
-
-
-def require_space(folder: Path, needed: int) -> None:
-    """Raise UserError if fewer than ``needed`` bytes are free for the folder."""
-    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        cure = f"but this job may write {needed / 1e6:.0f} MB; free some space or set paths.results to another disk"
-        raise UserError(f"{existing}: {free / 1e6:.0f} MB free, {cure}")

@@ -64,7 +64,7 @@ class Tracking:
     """A wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing."""
 
     def __init__(self, config: Config, folder: Path, identity: str) -> None:
-        self.run, self.last = None, dict[str, float]()
+        self.run = None
         if config.tracking.kind != "wandb":
             return
         # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
@@ -84,16 +84,11 @@ class Tracking:
             config={**plain(config), "identity": identity},
             settings=quiet,
         )
-        # wandb would write the summary of all metrics at every step, half of its file: finish() writes the last one
-        self.run.define_metric("*", summary="none")
 
     def log(self, metrics: dict[str, float], step: int) -> None:
         if self.run:
-            known = {k: v for k, v in metrics.items() if v == v}
-            self.run.log(known, step=step)
-            self.last |= known
+            self.run.log({k: v for k, v in metrics.items() if v == v}, step=step)
 
     def finish(self) -> None:
         if self.run:
-            self.run.summary.update(self.last)
             self.run.finish()

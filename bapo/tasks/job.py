@@ -10,7 +10,7 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.store.files import SUMMARY, fingerprints, require_space, verify_files, write_json
+from bapo.store.files import SUMMARY, fingerprints, verify_files, write_json
 from bapo.store.lock import remade
 from bapo.tasks.base import Progress, Task, silent
 from bapo.tasks.files import read_problems
@@ -49,7 +49,6 @@ def make_data(config: Config, progress: Progress = silent) -> Json:
     """
     folder = data_directory(config)
     identity = data_identity(config)
-    require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
     with remade(folder, identity):
         task = tasks.get(config.task.name)
         counts = task.write_data(config, folder, progress)

@@ -1,6 +1,6 @@
 """What the warm process imports for each command, before it first forks a child for it.
 
-A missing entry costs time in every such job, never more: ``tests/warm`` names the packages that jobs still load.
+A missing entry costs time in every such job, never more.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from bapo import tasks
 
 _TABLES = ("pandas", "pyarrow.parquet", "pyarrow.dataset")
 _CONFIGURATION = (
-    *("analysis.commands", "bapo.experiments.compose", "bapo.store.provenance", "antlr4.LL1Analyzer"),
-    *("hydra._internal.core_plugins", "hydra.core.plugins", "importlib.readers", "omegaconf._impl"),
+    *("analysis.commands", "bapo.experiments.compose", "bapo.store.provenance", "hydra.core.plugins"),
     *_TABLES,
 )
-#: of models that read images; the modules for files of images are what Pillow loads before it opens the first
+#: of models that read images
 _IMAGES = (
     "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl",
     "transformers.models.qwen2_5_vl.processing_qwen2_5_vl",
     "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl",
     "transformers.models.auto.processing_auto",
-    *(f"PIL.{kind}ImagePlugin" for kind in ("Bmp", "Gif", "Jpeg", "Ppm", "Png")),
 )
 _MODELS = (
     *_CONFIGURATION,
@@ -33,8 +31,6 @@ _MODELS = (
     "bapo.engines.fast.sampler",
     "bapo.engines.fast.scoring",
     "bapo.engines.fast.vision",
-    "numpy.ctypeslib",
-    "torch.profiler._cupti_monitor",
     "transformers.models.qwen2.modeling_qwen2",
     "transformers.models.qwen2.tokenization_qwen2",
     "transformers.models.auto.tokenization_auto",
@@ -44,15 +40,14 @@ _EVALUATION = (
     *("bapo.evaluation.run", "bapo.evaluation.tasks", "bapo.evaluation.lm_model"),
     *("lm_eval.evaluator", "lm_eval.tasks", "datasets", "sacrebleu", "pyarrow.json", "tqdm.contrib.concurrent"),
 )
-_TRACKING = ("wandb", "wandb.sdk.launch.inputs.internal")
 #: first words of a command -> modules; the longest entry that fits counts
 IMPORTS = {
     ("bapo", "data"): (*_CONFIGURATION, "bapo.tasks.job"),
     ("bapo", "base"): (*_MODELS, "bapo.engines.torch.base", "torch._dynamo"),
-    ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
+    ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", "wandb"),
     ("bapo", "evaluate"): (*_MODELS, *_EVALUATION),
     ("bapo", "sweep"): (*_MODELS, "bapo.sweeps.worker", "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
-    ("bapo", "describe"): (*_CONFIGURATION,),
+    ("bapo", "describe"): _CONFIGURATION,
     ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),
 }
 

@@ -15,7 +15,6 @@ import runpy
 import selectors
 import signal
 import socket
-import struct
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -134,13 +133,7 @@ class Server:
             raise Declined(f"{threads} threads run, and a fork takes one along")
 
     def _follow(self, client: socket.socket, child: int) -> None:
-        try:
-            process = os.pidfd_open(child)
-        except OSError:  # no descriptor is left: the job starts by itself
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            client.close()
-            return
+        process = os.pidfd_open(child)
         self.clients[process] = client, child
         self.events.register(process, selectors.EVENT_READ, lambda: self._ended(process))
         self.events.register(client, selectors.EVENT_READ, lambda: self._abandoned(process))
@@ -178,25 +171,13 @@ class Server:
 
 
 def read(client: socket.socket) -> Request:
-    """Receive a request. Raises OSError or ValueError for anything else."""
-    _, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if user != os.getuid():
-        raise ValueError("another user")
+    """Receive a request. Raises OSError or ValueError where the client went away before its end."""
     header, streams, _, _ = socket.recv_fds(client, NUMBER.size, 3)
     try:
-        if len(header) != NUMBER.size or len(streams) != 3:
-            raise ValueError("not a job")
-        (length,) = NUMBER.unpack(header)
-        data = bytearray()
-        while len(data) < length:
-            part = client.recv(length - len(data))
-            if not part:
-                raise ValueError("the client went away")
-            data += part
-        count, *parts = bytes(data).split(b"\0")
-        folder, dash_m, *words = map(os.fsdecode, parts[: int(count)])
-        if dash_m != "-m":
-            raise ValueError("not a job")
+        with client.makefile("rb") as stream:
+            data = stream.read(int.from_bytes(header, sys.byteorder))
+        count, *parts = data.split(b"\0")
+        folder, _, *words = map(os.fsdecode, parts[: int(count)])
         environment = dict(part.split(b"=", 1) for part in parts[int(count) :])
     except (OSError, ValueError):
         for descriptor in streams:

@@ -233,12 +233,3 @@ def test_what_the_warm_process_declines(folder: Path, reason: str, said: str) ->
         finally:
             done.set()
             server.events.close()
-
-
-def test_what_is_no_request_is_passed_over(server: subprocess.Popen[bytes]) -> None:
-    for data in (b"", b"\0" * 8, b"x" * 100):
-        with socket.socket(socket.AF_UNIX) as stream:
-            stream.connect(str(launch.SOCKET))
-            stream.sendall(data)
-    with waiting() as (_, _, parent):
-        assert parent == server.pid  # it is still there

