@@ -13,7 +13,7 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt, above
 from bapo.methods.base import Batch, Sampler, Share
-from bapo.methods.mixed import MixedConfig, MixedMethod, mixed, shaped_loss
+from bapo.methods.luffy import MixedConfig, MixedMethod, mixed, shaped_loss
 from bapo.methods.repo import merge
 
 if TYPE_CHECKING:

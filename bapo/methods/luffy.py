@@ -1,45 +1,83 @@
-"""LUFFY and ReLIFT: an expert's solutions take places in groups, or are learnt in supervised updates."""
+"""LUFFY and ReLIFT: an expert's solutions take places in groups, or are learnt in supervised updates.
+
+Groups that mix fresh responses with another policy's, which have a separate loss, are ExGRPO's too.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
-from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt
+from bapo.algorithm.rollouts import DEMONSTRATED, Group
 from bapo.errors import UserError
-from bapo.methods.base import Batch, Sampler
-from bapo.methods.mixed import MixedConfig, MixedMethod, mixed, shaped_loss
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, Sampler, Spread, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Guided(MixedMethod):
-    """A method with an expert: the sampler's demonstrations, and an end to the run if there are none at all.
+class MixedConfig(MethodConfig):
+    """The common settings of the launch scripts of LUFFY, ExGRPO and ReLIFT.
 
-    unsolved: prompts tried, None once the expert has given a solution.
+    The scripts divide the sum of the token losses by a constant, the longest response (``loss_remove_token_mean``), so
+    that a token weighs the same in every response; so does token-mean, without a constant.
     """
 
-    saved = ("unsolved",)
-    unsolved: int | None = 0
+    kind: Type = "off"
+    advantage_std: Spread = "none"  # grpo_use_std=False
+    aggregation: Mean = "token-mean"
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+    on_policy_clip: bool = False  # fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
 
-    def solutions(self, prompts: list[Prompt], sampler: Sampler) -> list[Group | None]:
-        """Return each prompt's solution or None. Raises UserError after a batch of prompts without any solution."""
-        solutions = sampler.demonstrate(prompts) if prompts else []
-        if any(s is not None for s in solutions):
-            self.unsolved = None
-        elif self.unsolved is not None:
-            self.unsolved += len(prompts)
-            if self.unsolved >= self.batch_size:
-                raise UserError(
-                    f"none of {self.unsolved} prompts has an expert's solution: the task's Task.demonstration gives "
-                    "none that its verifier accepts within sampling.max_response_tokens; choose another method, data "
-                    "or limit"
-                )
-        return solutions
+
+class MixedMethod(Method):
+    """GRPO on fresh responses, :meth:`off_policy` on those that this step's rollout did not sample."""
+
+    config: MixedConfig
+
+    def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
+        """Return the token losses [N, T] of another policy's responses; ratio [N, T] is pi_theta to that policy."""
+        raise NotImplementedError
+
+    def clips(self, inputs: LossInputs) -> bool:
+        """Return whether fresh responses have GRPO's clip in this mini-batch."""
+        return self.config.on_policy_clip
+
+    def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+        values, clipped = super().surrogate(ratio, inputs)
+        if not self.clips(inputs):
+            values, clipped = -inputs.advantages[:, None] * ratio, clipped.new_zeros(clipped.shape)
+        others = inputs.replayed[:, None]
+        return self.off_policy(ratio, inputs).where(others, values), clipped.masked_fill(others, 0.0)
+
+    def divergence(self, inputs: LossInputs) -> Tensor:
+        """Restrict the KL to fresh responses."""
+        return super().divergence(inputs).masked_fill(inputs.replayed[:, None], 0.0)
+
+
+def mixed(group: Group, others: Group) -> Group:
+    """Replace the group's last responses by ``others``, another policy's to the same prompt.
+
+    The references generate fewer fresh responses instead; here an engine generates G for every prompt.
+    """
+    kept = group.select(range(group.size - others.size))
+    return replace(
+        group,
+        rewards=np.concatenate([kept.rewards, others.rewards]),
+        samples=kept.samples and type(kept.samples).concatenate([kept.samples, others.samples]),
+        off_policy=np.arange(group.size) >= kept.size,
+    )
+
+
+def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
+    """Return -A f(ratio) for each token, f being the policy shaping."""
+    return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)
 
 
 class LUFFYConfig(MixedConfig):
@@ -47,7 +85,7 @@ class LUFFYConfig(MixedConfig):
     shape: NonNegativeFloat = 0.1  # gamma of policy shaping x / (x + gamma); 0: the plain ratio
 
 
-class LUFFY(Guided):
+class LUFFY(MixedMethod):
     """Learning under off-policy guidance (Yan et al. 2504.14945; ElliottYan/LUFFY ``mix_src/mix_core_alg.py`` and
     ``exp_scripts/train.sh``).
 
@@ -72,7 +110,7 @@ class LUFFY(Guided):
         count = self.config.demonstrations
         if fresh and count >= fresh[0].size:
             raise UserError(f"method.demonstrations={count}: must be below train.group_size={fresh[0].size}")
-        solutions = self.solutions([g.prompt for g in fresh], sampler)
+        solutions = sampler.demonstrate([g.prompt for g in fresh])
         groups = [g if s is None else mixed(g, s.select([0] * count)) for g, s in zip(fresh, solutions, strict=True)]
         return Batch(groups, metrics={"demonstrations": count * sum(s is not None for s in solutions)})
 
@@ -84,7 +122,7 @@ class ReLIFTConfig(MixedConfig):
     buffer_share: PositiveFloat = 1.0  # solutions in a supervised update, as a share of train.batch_size
 
 
-class ReLIFT(Guided):
+class ReLIFT(MixedMethod):
     """Reinforcement learning interleaved with fine-tuning (Ma et al. 2506.07527; TheRoadQaQ/ReLIFT
     ``relift/trainer.py``, ``relift/core_algos.compute_sft_loss`` and ``examples/math-7b/train.sh``).
 
@@ -111,7 +149,7 @@ class ReLIFT(Guided):
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         hard = [g.prompt for g in fresh if not g.rewards.any()]
-        self.kept = [s for s in self.solutions(hard, sampler) if s is not None] + self.kept
+        self.kept = [s for s in sampler.demonstrate(hard) if s is not None] + self.kept
         supervised: list[Group] = []
         if len(self.kept) >= self.capacity:
             supervised, self.kept = self.kept[: self.capacity], self.kept[self.capacity :]

@@ -12,7 +12,7 @@ from support.late import LATE
 from support.scripted import ExpertSampler, build, fresh, group, ids, loss_inputs
 
 from bapo.algorithm.batch import mini_batches
-from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, Prompt
+from bapo.algorithm.rollouts import DEMONSTRATED, FRESH
 from bapo.errors import UserError
 
 if LATE:
@@ -54,17 +54,11 @@ def test_demonstrations_is_how_many_places_the_solution_takes():
         luffy(demonstrations=8).build_batch(1, [group("a", 0)], ExpertSampler())
 
 
-def test_a_prompt_without_a_solution_keeps_its_group_but_some_must_have_one():
-    method, groups = luffy(), [group("a", 2), group("b", 3)]
-    with pytest.raises(UserError, match=r"none of 2 prompts"):
-        luffy().build_batch(1, groups, ExpertSampler(unknown="ab"))
-    batch = method.build_batch(1, groups, ExpertSampler(unknown="a"))
+def test_a_prompt_without_a_solution_keeps_its_group():
+    groups = [group("a", 2), group("b", 3)]
+    batch = luffy().build_batch(1, groups, ExpertSampler(unknown="a"))
     assert batch.groups[0] is groups[0] and batch.groups[1].off_policy.any()
     assert batch.metrics == {"demonstrations": 1}
-    # once the expert has answered, a batch without solutions is chance; a resumed run knows that too
-    resumed = luffy()
-    resumed.restore(*method.state(), Prompt)
-    assert resumed.build_batch(2, groups, ExpertSampler(unknown="ab")).groups == groups
 
 
 # ---------------------------------------------------------------------------------------------------- the loss
@@ -130,27 +124,10 @@ def test_buffer_share():
     assert ids(batch.groups[4:]) == ["1a", "1b"] and ids(method.kept) == ["1c", "1d"]  # one update a step
 
 
-def test_questions_without_a_solution_do_not_enter_but_some_must_have_one():
+def test_questions_without_a_solution_do_not_enter():
     method = relift()
-    method.build_batch(1, fresh(1, [0, 3]), ExpertSampler(unknown=["1a"]))  # one says little of the others
-    assert method.kept == []
     method.build_batch(1, fresh(1, [0, 0]), ExpertSampler(unknown=["1a"]))
     assert ids(method.kept) == ["1b"]
-    for step in range(2, 8):  # by now it is chance
-        method.build_batch(step, fresh(step, [0, 3]), ExpertSampler(unknown=[f"{step}a"]))
-    assert ids(method.kept) == ["1b"]
-
-
-def test_a_batch_of_questions_without_a_solution_ends_the_run():
-    method, unknown = relift(), [f"{step}{name}" for step in (1, 2, 3) for name in "abc"]
-    method.build_batch(1, fresh(1, [0, 3]), ExpertSampler(unknown=unknown))
-    method.build_batch(2, fresh(2, [0, 0]), ExpertSampler(unknown=unknown))
-    resumed = relift()  # knows how many were asked
-    resumed.restore(*method.state(), Prompt)
-    for m in (method, resumed):
-        m.build_batch(3, fresh(3, [3, 3]), ExpertSampler(unknown=unknown))  # none asked: three in all, B is four
-        with pytest.raises(UserError, match="none of 4 prompts has an expert's solution"):
-            m.build_batch(3, fresh(3, [0, 3]), ExpertSampler(unknown=unknown))
 
 
 # ---------------------------------------------------------------------------------------------------- the updates

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bapo.engines.verl.launch import TEMPORARY
 from support.paths import ROOT
 
 SETTINGS = [
@@ -62,7 +62,7 @@ def finish(process: subprocess.Popen[str], limit: float = LIMIT, status: int = 0
     _, error = process.communicate(timeout=limit)
     assert process.returncode == status, error[-3000:]
     assert_gone(process)
-    assert not list(Path(tempfile.gettempdir()).glob(f"bv-{process.pid}-*"))
+    assert not list(TEMPORARY.glob(f"bv-{process.pid}-*"))
     return error
 
 

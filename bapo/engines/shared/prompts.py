@@ -183,8 +183,11 @@ def demonstrate(
     """Return for each prompt a group of the expert's response, or None; see ``bapo.methods.Sampler.demonstrate``.
 
     There is none if the task knows no solution, if it is longer than ``parameters.max_tokens`` with its end
-    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks).
+    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks). Raises UserError
+    for a task without an expert.
     """
+    if type(task).demonstration is Task.demonstration:
+        raise task.lacks("demonstration")
     groups: list[Group | None] = []
     for prompt in prompts:
         row = prompt.row

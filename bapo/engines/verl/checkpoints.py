@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bapo.errors import UserError
@@ -19,8 +18,6 @@ from bapo.store.files import CHECKSUMS, damaged_files, fingerprints, read_json, 
 TRACKER = "latest_checkpointed_iteration.txt"
 #: trainer states kept: the newest, and one to fall back on
 STATES = 2
-#: files are read by so many threads (one rank's shard is a file by itself)
-THREADS = 8
 PREFIX = "global_step_"
 #: the prompts that verl validates on, beside the checkpoints
 PROBED = "probe.parquet"
@@ -49,9 +46,7 @@ def damage(folder: Path) -> str | None:
         files = read_json(folder / CHECKSUMS)
     except UserError:
         return f"{folder} was not written to its end"
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda item: damaged_files(folder, dict([item])), files.items())
-        return next((problems[0] for problems in found if problems), None)
+    return next(iter(damaged_files(folder, files)), None)
 
 
 def choose(root: Path) -> int | None:
@@ -69,9 +64,7 @@ def choose(root: Path) -> int | None:
 def write_checksums(folder: Path) -> None:
     """Write the fingerprints of every file below ``folder`` beside them: from here on the checkpoint is complete."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
-    with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(lambda name: fingerprints(folder, [name]), names))
-    write_json(folder / CHECKSUMS, {name: entry for part in parts for name, entry in part.items()})
+    write_json(folder / CHECKSUMS, fingerprints(folder, names))
 
 
 def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:

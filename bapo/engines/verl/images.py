@@ -21,24 +21,18 @@ if TYPE_CHECKING:
     from bapo.engines.shared.models.images import Images
 
 
-def images_of(messages: Sequence[Json]) -> list[Image]:
-    """Return the PIL images of a conversation, RGB, in order."""
-    parts = [p for m in messages if not isinstance(m["content"], str) for p in m["content"]]
-    return [p["image"].convert("RGB") for p in parts if p["type"] == "image"]
-
-
 def encode(
     tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, messages: Sequence[Json]
 ) -> tuple[list[int], list[Image]]:
-    """Return (prompt tokens, images) of a conversation, the assistant's turn begun, as in the torch engine."""
-    told = []
+    """Return (prompt tokens, RGB images) of a conversation, the assistant's turn begun, as in the torch engine."""
+    told, images = [], []
     for message in messages:
         content = message["content"]
         if not isinstance(content, str):  # chat templates want no more than a picture's place
+            images += [part["image"].convert("RGB") for part in content if part["type"] == "image"]
             content = [{name: value for name, value in part.items() if name != "image"} for part in content]
         told.append({"role": message["role"], "content": content})
     text = tokenizer.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
-    images = images_of(messages)
     if not images:
         return tokenizer(text, add_special_tokens=False)["input_ids"], []
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images

@@ -39,8 +39,8 @@ STOP = ".stop"
 PROGRESS = "[bapo] "
 #: files between this process and the job: verl's configuration, and what ended the job
 RESOLVED, ERROR = "verl.yaml", "error.json"
-#: bytes of the longest temporary folder: Ray's sockets lie 88 deeper, and the kernel allows 107
-LONGEST = 19
+#: of the jobs' folders: the kernel allows 107 bytes for the path of a socket, of which Ray's take 88 below it
+TEMPORARY = Path("/tmp")
 #: verl's key of the policy's attention on GPUs: packed batches take flash-attn unless ``verl.overrides`` says otherwise
 ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
 
@@ -62,7 +62,7 @@ def train(config: Config) -> Json:
         checkpoints.choose(checkpoints.root_of(folder))
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
-        work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=_temporary()))
+        work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=TEMPORARY))
         try:
             return _train(config, device, folder, identity, start, work)
         finally:
@@ -70,15 +70,9 @@ def train(config: Config) -> Json:
             (folder / STOP).unlink(missing_ok=True)
 
 
-def _temporary() -> str:
-    """Return a folder under which the paths of Ray's sockets are short enough: a batch system's TMPDIR may be long."""
-    usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) <= LONGEST else "/tmp"
-
-
 def _remove_stale_work() -> None:
     """Remove folders of jobs that were killed with their parent."""
-    for path in Path(_temporary()).glob("bv-*-*"):
+    for path in TEMPORARY.glob("bv-*-*"):
         with contextlib.suppress(OSError, ValueError):
             if path.stat().st_uid == os.getuid() and not Path(f"/proc/{int(path.name.split('-')[1])}").exists():
                 shutil.rmtree(path, ignore_errors=True)

@@ -6,8 +6,7 @@ With P parameters on R ranks (FSDP2 shards everything), in bytes a GPU:
 - the reference policy: nothing but one layer at a time. verl keeps it in host memory, 2 a parameter, pinned, and every
   pass of it streams the model over PCIe once a micro-batch;
 - with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; 2 a parameter are charged for what is
-  gathered of it. ``optimizer_offload`` puts Adam's 8 there too, but verl brings them back for every update: they are
-  away only while vLLM generates;
+  gathered of it;
 - one micro-batch: 16 a token and entry of the vocabulary. The logits are there in bfloat16 and in float32, each with
   its gradient (12), beside what the entropy keeps (4); with gradient checkpointing a layer's activations are small;
 - vLLM, while it generates: ``verl.gpu_memory_utilization`` of the card, which it gives back before the training.
@@ -32,8 +31,7 @@ CARD = 80.0  # GB of the card that is meant where none is visible: an A100 or H1
 SMALL = 48.0
 #: not to be had: CUDA's and NCCL's own, fragments, vLLM's graphs
 RESERVE = 0.06, 3e9
-_FSDP = "actor_rollout_ref.actor.fsdp_config"
-OFFLOAD, OPTIMIZER_OFFLOAD = f"{_FSDP}.offload_policy", f"{_FSDP}.optimizer_offload"
+OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 #: bytes a parameter of a trained model while it is trained, and while vLLM generates
 TRAINED = 16, 12
 
@@ -63,7 +61,7 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     parameters = config.model.parameters
     if not parameters:
         return None
-    policy = (2, 0) if in_host_memory(config) else (16, 4) if in_host_memory(config, OPTIMIZER_OFFLOAD) else TRAINED
+    policy = (2, 0) if in_host_memory(config) else TRAINED
     critics = methods.build(config.method, config.train.batch_size, config.seed).uses_critic
     states, generating = (
         (actor + critic * critics) * parameters / ranks for actor, critic in zip(policy, TRAINED, strict=True)
@@ -72,9 +70,9 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed, card < SMALL)
 
 
-def in_host_memory(config: Config, key: str = OFFLOAD) -> bool:
-    """Return whether the policy's weights, gradients and optimiser (the optimiser alone) lie in host memory."""
-    return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), key, default=False))
+def in_host_memory(config: Config) -> bool:
+    """Return whether the policy's weights, gradients and optimiser lie in host memory."""
+    return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), OFFLOAD, default=False))
 
 
 def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> int:

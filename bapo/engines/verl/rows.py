@@ -11,7 +11,6 @@ from itertools import islice
 import numpy as np
 import torch
 import transfer_queue as tq
-from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -180,8 +179,3 @@ def samples_of(responses: list[np.ndarray], logprobs: list[np.ndarray]) -> Sampl
     for i, (response, lp) in enumerate(zip(responses, logprobs, strict=True)):
         tokens[i, : lengths[i]], values[i, : lengths[i]] = response, lp
     return Samples(tokens, lengths, values)
-
-
-def put_columns(keys: list[str], columns: dict[str, torch.Tensor]) -> None:
-    """Write fields of one value or vector a row."""
-    tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=TensorDict(columns, batch_size=len(keys)))

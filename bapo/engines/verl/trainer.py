@@ -51,7 +51,7 @@ from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import Recorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
-from bapo.engines.verl.rows import StepRows, put_columns
+from bapo.engines.verl.rows import StepRows
 from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
@@ -229,7 +229,8 @@ class MethodTrainer(ResumableTrainer):
         self.layout = layout = lay_out(self.method, self.parts, self.run.train, self.ranks(), self.global_steps)
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
         batch.reorder(layout.order)
-        put_columns(batch.keys, {LAYOUT: torch.from_numpy(layout.columns)})
+        columns = TensorDict({LAYOUT: torch.from_numpy(layout.columns)}, batch_size=len(batch.keys))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
         return batch
 
     def ranks(self) -> int:

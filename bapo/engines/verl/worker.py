@@ -67,7 +67,7 @@ def shards_of(module: nn.Module, ranks: int = 1) -> list[Tensor]:
     """Return this rank's shard of every parameter; the whole parameter where one rank holds the model.
 
     FSDP2 leaves what it last gathered in the parameters' place, and verl copies a model to host memory without waiting
-    for the end: both are undone first. Raises RuntimeError for a parameter that is not sharded over several ranks.
+    for the end: both are undone first.
     """
     for part in module.modules():
         if isinstance(part, FSDPModule):
@@ -76,11 +76,10 @@ def shards_of(module: nn.Module, ranks: int = 1) -> list[Tensor]:
         torch.accelerator.synchronize()
     found = []
     for name, parameter in module.named_parameters():
-        if ranks > 1 and not hasattr(parameter, "to_local"):
-            raise RuntimeError(f"{name} is not sharded: a copy of it would be no shard of the policy")
+        assert ranks == 1 or hasattr(parameter, "to_local"), f"{name} is not sharded"
         shard = local(parameter).detach()
-        if shard.is_meta or (shard.numel() and not shard.untyped_storage().size()):
-            raise RuntimeError(f"{name} has no memory: the engine has put the model away")
+        there = not shard.is_meta and (not shard.numel() or shard.untyped_storage().size())
+        assert there, f"{name} has no memory: the engine has put the model away"
         found.append(shard)
     return found
 

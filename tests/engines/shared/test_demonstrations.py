@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.late import LATE
 
-from bapo import methods, tasks
+from bapo import tasks
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
 from bapo.engines.shared.records import Ledger, group_rows
 from bapo.errors import UserError
@@ -94,19 +94,16 @@ def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
 
 
 def test_there_is_none_where_it_is_too_long_or_wrong(world, monkeypatch):
-    _, model, tokenizer = world
+    tokenizer = world[2]
     known = prompt(tokenizer, (8, 3, 2), 22)
     assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer, 12), 1) != [None]
     assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer, 11), 1) == [None]
     monkeypatch.setattr(Countdown, "demonstration", lambda *_: "8 + 3 = 11")  # it forgets a number
     assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer), 1) == [None]
     monkeypatch.undo()
-    # and a method that needs one says so
-    short = Generator(tokenizer, COUNTDOWN, parameters(tokenizer, 4), seed=1)
-    groups = short.generate(model, [known], 3, ("rollout",), 1, 0, FRESH, Ledger())
-    luffy = methods.build({"algorithm": "luffy"}, batch_size=1, seed=1)
-    with pytest.raises(UserError, match=r"none of 1 prompts has an expert's solution: .*max_response_tokens"):
-        luffy.build_batch(1, groups, StepSampler(model, short, None, 3, 1, Ledger()))
+    monkeypatch.delattr(Countdown, "demonstration")  # a task without an expert
+    with pytest.raises(UserError, match=r"countdown: .* no method demonstration"):
+        demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer), 1)
 
 
 def test_scores_are_the_log_probabilities_of_the_current_policy(world):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -177,19 +176,3 @@ def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_pat
     ):
         with pytest.raises(UserError, match=text):
             launch.train(composed(*words, change))
-
-
-@pytest.mark.parametrize(("length", "short"), [(19, True), (20, False)])
-def test_rays_sockets_have_room_below_the_temporary_folder(
-    monkeypatch: pytest.MonkeyPatch, length: int, short: bool
-) -> None:
-    """With the largest process number of Linux, by Ray's own check, in a folder as it names its sessions."""
-    from ray._private.utils import validate_socket_filepath
-
-    folder = "/tmp/" + "x" * (length - 5)
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: folder)
-    assert launch._temporary() == (folder if short else "/tmp")
-    session = "session_2026-01-01_00-00-00_000000_4194304"
-    path = f"{launch._temporary()}/bv-4194304-abcdefgh/ray/{session}/sockets/plasma_store"
-    validate_socket_filepath(path)
-    assert short == (len(path.replace(launch._temporary(), folder, 1)) <= 107)
