@@ -86,17 +86,15 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     add = command("export", _export)
     add("study", type=Path, metavar="STUDY", help="results/SCALE/studies/NAME.json, or results/SCALE for all of them")
-    add("--out", required=True, type=Path, metavar="CRATE", help="a folder, or a file that ends in .zip")
+    add("--out", required=True, type=Path, metavar="CRATE", help="a new folder")
     add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
 
-    command("verify", _verify)("crate", type=Path, metavar="CRATE", help="a folder or a .zip file")
+    command("verify", _verify)("crate", type=Path, metavar="CRATE", help="the folder of a crate")
     add = command("compare", _compare)
     for side in ("a", "b"):
-        add(side, type=Path, metavar=side.upper(), help="a results folder, or a crate (folder or .zip)")
+        add(side, type=Path, metavar=side.upper(), help="a results folder, or that of a crate")
 
-    add = command("watch", _watch)
-    add("results", type=Path, help="the scale's folder, for example results/laptop")
-    add("--once", action="store_true", help="print the table once")
+    command("watch", _watch)("results", type=Path, help="the scale's folder, for example results/laptop")
 
     add = command("report", _report)
     add("results", type=Path, help="the scale's folder, for example results/laptop")
@@ -181,18 +179,15 @@ def _export(options: argparse.Namespace) -> Made:
 def _verify(options: argparse.Namespace) -> Made:
     from analysis import sharing
 
-    with sharing.opened(options.crate) as folder:
-        found = sharing.problems(folder)
-        sums = sha256(folder / sharing.SUMS)
+    found, sums = sharing.problems(options.crate), sha256(options.crate / sharing.SUMS)
     said = "\n".join(found) or f"{options.crate}: all files are as they were packed; sums {sums}"
     return Made(text=said, status=1 if found else 0)
 
 
 def _compare(options: argparse.Namespace) -> Made:
-    from analysis import compare, sharing
+    from analysis import compare
 
-    with sharing.opened(options.a) as a, sharing.opened(options.b) as b:
-        found = compare.compare(a, b)
+    found = compare.compare(options.a, options.b)
     page = compare.markdown(found, (str(options.a), str(options.b)))
     return Made(text=page, status=0 if found.agree else 1)
 
@@ -212,7 +207,7 @@ def _report(options: argparse.Namespace) -> Made:
 def _watch(options: argparse.Namespace) -> Made:
     from analysis.watch import watch
 
-    watch(options.results, options.once)
+    watch(options.results)
     return Made()
 
 

@@ -60,7 +60,7 @@ class Compared:
 
 
 def compare(a: Path, b: Path) -> Compared:
-    """Compare two opened results. Raises UserError where they have no number in common."""
+    """Compare two folders of results. Raises UserError where they have no number in common."""
     studies = [_study(folder) for folder in (a, b)]
     rows = [_rows(study) for study in studies]
     lines = [_line(key, rows[0][key], rows[1][key]) for key in rows[0] if key in rows[1]]

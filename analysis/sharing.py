@@ -6,13 +6,9 @@ manifest-sha256.txt`` in it needs nothing of this suite.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import tempfile
-import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,33 +24,10 @@ SUMS = "manifest-sha256.txt"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 PAPER = "https://arxiv.org/abs/2602.20722"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
-#: a zip file may hold so many times its size
-INFLATION = 50
 EVALUATIONS = ("eval", "curve")
 
 
 # ------------------------------------------------------------------------------------------------ places
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Path]:
-    """Yield the folder of results or of a crate; a zip file's is a temporary one.
-
-    Raises UserError where there is neither, or the zip file cannot be unpacked or would unpack to far more than it is.
-    """
-    if path.is_dir():
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="crate-") as folder:
-        try:
-            with zipfile.ZipFile(path) as packed:
-                inside = sum(entry.file_size for entry in packed.infolist())
-                if inside > INFLATION * path.stat().st_size:
-                    raise ValueError(f"it would unpack to {inside / 1e6:.0f} MB; if you trust it, unpack it yourself")
-                packed.extractall(folder)  # keeps entries inside the folder
-        except Exception as error:  # zipfile raises a dozen kinds, RuntimeError for a password among them
-            raise UserError(f"{path}: cannot be unpacked ({error}); name a results folder or a crate") from None
-        yield Path(folder)
 
 
 def homes(folder: Path) -> list[Path]:
@@ -157,7 +130,7 @@ def collect(place: Path) -> Packed:
 
 
 def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
-    """Write a crate to ``out``, a folder or a .zip file, and return the SHA-256 of its list of sums.
+    """Write a crate to the folder ``out`` and return the SHA-256 of its list of sums.
 
     Raises UserError where ``out`` exists.
     """
@@ -184,16 +157,15 @@ def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
         folder = Path(temporary, "crate")
         crate.write(folder)
         write_text(folder / SUMS, "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(_names(folder))))
-        digest = sha256(folder / SUMS)
-        shutil.move(shutil.make_archive(str(folder), "zip", folder) if out.suffix == ".zip" else folder, out)
-    return digest
+        folder.rename(out)
+    return sha256(out / SUMS)
 
 
 # ------------------------------------------------------------------------------------------------ verifying
 
 
 def problems(folder: Path) -> list[str]:
-    """Return a sentence for everything in an opened crate that is not as it was packed.
+    """Return a sentence for everything in a crate that is not as it was packed.
 
     Hashes are compared, files counted, and the seals of each summary checked, which a forger of sums would have to
     forge too. Raises UserError where there is no list of sums.

@@ -5,7 +5,6 @@ It reads study files, summaries and the ends of logs, and writes nothing.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from dataclasses import dataclass, field
@@ -89,16 +88,9 @@ def table(home: Path) -> Table:
     return shown
 
 
-def watch(home: Path, once: bool = False) -> None:
-    """Show a scale's results, again every five seconds until Ctrl-C. once: print the table and end."""
+def watch(home: Path) -> None:
+    """Print the table of a scale's results."""
     from rich.console import Console
-    from rich.live import Live
 
-    if once:
-        console = Console()
-        Console(width=max(console.width, 140) if not console.is_terminal else None).print(table(home))
-        return
-    with contextlib.suppress(KeyboardInterrupt), Live(table(home), auto_refresh=False) as live:
-        while True:
-            time.sleep(5.0)
-            live.update(table(home), refresh=True)
+    console = Console()
+    Console(width=max(console.width, 140) if not console.is_terminal else None).print(table(home))

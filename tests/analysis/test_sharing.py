@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,10 +64,8 @@ def test_a_crate_is_as_it_was_packed(
     done = subprocess.run(["sha256sum", "--quiet", "-c", SUMS], cwd=crate, capture_output=True, check=False)
     assert done.returncode == 0  # without this suite
     moved = shutil.copytree(home, tmp_path / "elsewhere" / "laptop")
-    sums = [sharing.write(sharing.collect(place), tmp_path / name) for place, name in ((home, "a"), (moved, "b.zip"))]
-    assert sums[0] == sums[1]
-    with sharing.opened(tmp_path / "b.zip") as folder:
-        assert names(folder) == names(tmp_path / "a") and sharing.problems(folder) == []
+    sums = [sharing.write(sharing.collect(place), tmp_path / name) for place, name in ((home, "a"), (moved, "b"))]
+    assert sums[0] == sums[1] and sharing.problems(tmp_path / "b") == []
 
 
 def test_what_is_in_it_and_who_made_what(crate: Path) -> None:
@@ -154,22 +151,6 @@ def test_a_forger_who_writes_the_sums_anew_is_found_by_the_seals(copy: Path) -> 
     listed = [line.split("  ")[1] for line in (copy / SUMS).read_text().splitlines()]
     (copy / SUMS).write_text("".join(f"{hashlib.sha256((copy / n).read_bytes()).hexdigest()}  {n}\n" for n in listed))
     assert sharing.problems(copy) == [f"{RUN}/eval/cd.parquet is not what {RUN}/eval/summary.json sealed"]
-
-
-def test_what_is_damaged_far_larger_inside_or_leads_out_is_not_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "c.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("a.txt", bytes(10_000_000))
-    with pytest.raises(UserError, match="10 MB"), sharing.opened(path):
-        pass
-    for content in (b"", path.read_bytes()[:40], path.read_bytes()[-22:][::-1]):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=r"c\.zip"), sharing.opened(path):
-            pass
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
-        packed.writestr("../../evil", "x")
-    with sharing.opened(tmp_path / "bad.zip") as folder:
-        assert names(folder) == {"evil"}
 
 
 def test_errors_name_the_file(home: Path, crate: Path, tmp_path: Path, capsys: Any) -> None:
