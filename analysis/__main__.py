@@ -80,12 +80,12 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
 
     add = command("claims", _claims)
-    add("claims", nargs="?", metavar="CLAIMS", help="CLAIMS.yaml of another paper (docs/claims.md), or its PAPER.yaml")
+    add("claims", nargs="?", metavar="CLAIMS", help="CLAIMS.yaml of another paper (docs/claims.md)")
     add("--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="default: the project's own")
     add("--out", type=Path, metavar="DIR", help="folder for claims.*; default: that of the project's results")
 
     add = command("export", _export)
-    add("study", type=Path, metavar="STUDY", help="results/SCALE/studies/NAME.json, or results/SCALE for all of them")
+    add("results", type=Path, help="the scale's folder, for example results/laptop")
     add("--out", required=True, type=Path, metavar="CRATE", help="a new folder")
     add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
 
@@ -138,6 +138,7 @@ def _audit(options: argparse.Namespace) -> Made:
 
 def _claims(options: argparse.Namespace) -> Made:
     """Write the ledger of this paper's claims, or of another's; in a project by its own runs."""
+    from analysis import paper
     from analysis.claims import entries, ledger, view
 
     about = project.about()
@@ -148,9 +149,10 @@ def _claims(options: argparse.Namespace) -> Made:
     studies, inputs = view.load_studies(paths), inputs_of_studies(paths)
     if options.claims is None:
         return Made(ledger.write(ledger.ledger(entries.read(), studies), studies, out), inputs)
-    of = entries.find(options.claims)
-    asked = entries.read(of.claims, entries.known_of(studies))
-    return Made(ledger.write(ledger.ledger(asked, studies), studies, out, of.name, of.title), [of.claims, *inputs])
+    place = paper.find(options.claims)
+    asked = entries.read(place, entries.known_of(studies))
+    name = products.PAPERS_LEDGER.format(place.stem.removesuffix("_claims"))
+    return Made(ledger.write(ledger.ledger(asked, studies), studies, out, name), [place, *inputs])
 
 
 # ------------------------------------------------------------------------------------------------ of results
@@ -170,7 +172,7 @@ def _import(options: argparse.Namespace) -> Made:
 def _export(options: argparse.Namespace) -> Made:
     from analysis import sharing
 
-    packed = sharing.collect(options.study)
+    packed = sharing.collect(options.results)
     sums = sharing.write(packed, options.out, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
     return Made(message=f"{options.out}: {len(packed.files)} files, sums {sums}{left}")

@@ -10,7 +10,7 @@ OF_ANALYSIS = {
     "import": "Import another project's training log or evaluation as a run directory.",
     "watch": "Show what runs and what is done.",
     "report": "Write one HTML page of a scale's results that opens from disk.",
-    "export": "Pack a study's results as an RO-Crate.",
+    "export": "Pack a scale's results as an RO-Crate.",
     "verify": "Check that an RO-Crate is whole and unchanged (exit status 0) or not (1).",
     "compare": "Say which numbers of two results agree within their intervals; exit status 0: all, 1: not all.",
 }

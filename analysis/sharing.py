@@ -1,7 +1,7 @@
 """Results as an RO-Crate, written by ``rocrate``, and the check that a crate is whole and unchanged.
 
-A crate holds a study's sealed files, what the analysis made of them, and who made what from what. ``sha256sum -c
-manifest-sha256.txt`` in it needs nothing of this suite.
+A crate holds the sealed files of a scale's runs, what the analysis made of them, and who made what from what.
+``sha256sum -c manifest-sha256.txt`` in it needs nothing of this suite.
 """
 
 from __future__ import annotations
@@ -77,12 +77,10 @@ class Packed:
         commit = (manifest.get("code") or {}).get("commit")
         self.actions.append({"name": title, **times, "commit": commit, "object": [*asked], "result": [*made]})
 
-    def products(self, record: Path, home: Path, root: str, studies: list[Path]) -> None:
-        """Add the tables, figures or pages that a record seals, where they were made from one of ``studies``."""
+    def products(self, record: Path, home: Path, root: str) -> None:
+        """Add the tables, figures or pages that a record seals."""
         folder, content = record.parent.parent, read_json(record)
         read = [Path(os.path.normpath(folder / name)) for name in content["inputs"]]
-        if not {path.resolve() for path in studies} & {path.resolve() for path in read}:
-            return
         there = [p for p in (*(folder / n for n in content["files"]), record) if p.is_file()]
         made = {f"{root}/{p.relative_to(home)}": p for p in there}
         self.files |= made
@@ -91,16 +89,13 @@ class Packed:
         self.actions.append(about | {"object": inputs, "result": [*made]})
 
 
-def collect(place: Path) -> Packed:
-    """Return what a study file (``results/laptop/studies/table1.json``) or all studies of a scale's folder stand for.
+def collect(home: Path) -> Packed:
+    """Return what a scale's folder holds that is finished; a project's code and configuration go along.
 
-    A study's products are those whose record names its file as an input; a project's code and configuration go along.
     Raises UserError where no run is finished or a run's file is not what was written.
     """
-    if place.suffix == ".json" and place.parent.name != "studies":
-        raise UserError(f"{place}: must lie in the studies/ of a scale's folder, as results/laptop/studies/table1.json")
-    home = (place.parent.parent if place.suffix == ".json" else homes(place)[0]).resolve()
-    studies = [place] if place.suffix == ".json" else sorted((home / "studies").glob("*.json"))
+    home = homes(home)[0].resolve()
+    studies = sorted((home / "studies").glob("*.json"))
     packed, root = Packed(), f"results/{home.name}"
     packed.files |= {f"{root}/studies/{file.name}": file for file in studies}
     runs: dict[Path, Cell | Base] = {}
@@ -120,9 +115,9 @@ def collect(place: Path) -> Packed:
         for part in EVALUATIONS:
             packed.sealed(run / part, f"{name}/{part}", f"Evaluation: {name}/{part}")
     if len(packed.left_out) == len(runs):
-        raise UserError(f"{place}: none of its {len(runs)} runs is finished; run them first")
+        raise UserError(f"{home}: none of its {len(runs)} runs is finished; run them first")
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
-        packed.products(record, home, root, studies)
+        packed.products(record, home, root)
     own = project.folder()
     if own is not None and home.is_relative_to(own.resolve()):
         packed.files |= {f"project/{p.relative_to(own).as_posix()}": p for p in project.sources(own)}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from analysis import audit, paper, products
+from analysis import products
 from analysis.claims import BASE, CHANCE, FOLDER, training
 from analysis.claims.queries import QUERIES, Query, names
 from analysis.study import Study
@@ -177,30 +176,3 @@ def _check_names(claim: Claim, where: str, known: Known) -> None:
         if (name := str(claim.query.get("name"))) not in QUERIES:
             raise UserError(unknown(f"{where}: query.name", "no such query", name, sorted(QUERIES)))
         claim.asked.check(claim.parameters, f"{where}: query")
-
-
-# ------------------------------------------------------------------------------------------------ other papers
-
-
-@dataclass(frozen=True)
-class Paper:
-    """claims: the file of the entries; name: of the ledger's files, without a suffix; title: "" where none is given."""
-
-    claims: Path
-    name: str
-    title: str = ""
-
-
-def find(name: str) -> Paper:
-    """Return the claims that ``name`` stands for: CLAIMS.yaml, PAPER.yaml, or a paper of ``analysis/paper/``.
-
-    Raises UserError where a paper's file names no claims.
-    """
-    path = paper.find(name)
-    if not path.is_file() or not isinstance(validate.parse_yaml(path, resolve=False), dict):
-        return Paper(path, products.PAPERS_LEDGER.format(path.stem.removesuffix("_claims")))
-    setup = audit.load(path).setup
-    claims = path.parent / setup.claims
-    if not claims.is_file():
-        raise UserError(f"{path}: claims={setup.claims}: no such file; name the YAML file of its claims beside it")
-    return Paper(claims, products.PAPERS_LEDGER.format(path.stem), setup.title)

@@ -235,19 +235,17 @@ def _number(value: float) -> float | None:
 # ------------------------------------------------------------------------------------------------ the files
 
 
-def write(
-    lines: Sequence[Line], studies: dict[str, Study], out: Path, name: str = "claims", paper: str = ""
-) -> list[Path]:
-    """NAME.md, NAME.csv and NAME.json in ``out``. paper: the title of another paper than this suite's."""
+def write(lines: Sequence[Line], studies: dict[str, Study], out: Path, name: str = "claims") -> list[Path]:
+    """Write NAME.md, NAME.csv and NAME.json into ``out``."""
     import pandas as pd
 
     rows = [as_dictionary(line) for line in lines]
     scale, note = next(((s.scale, s.note) for s in studies.values()), ("", ""))
     paths = [out / f"{name}.{kind}" for kind in ("md", "csv", "json")]
-    write_text(paths[0], markdown(rows, scale, note, paper))
+    write_text(paths[0], markdown(rows, scale, note))
     flat = pd.DataFrame(rows).drop(columns=["parts", "parameters", "studies"])
     text.write_csv(paths[1], flat.assign(runs=flat["runs"].map(" ".join)))
-    content = {"paper": paper, "scale": scale, "note": note, "counts": counts(rows), "claims": rows}
+    content = {"scale": scale, "note": note, "counts": counts(rows), "claims": rows}
     write_text(paths[2], json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return paths
 
@@ -276,7 +274,7 @@ def headline(lines: Sequence[Row]) -> Row:
     return next((r for r in lines if r["task"] == OVERALL), next((r for r in lines if r["parts"]), lines[0]))
 
 
-def markdown(rows: Sequence[Row], scale: str, note: str, paper: str = "") -> str:
+def markdown(rows: Sequence[Row], scale: str, note: str) -> str:
     """Return the ledger's page."""
     import jinja2
 
@@ -291,7 +289,7 @@ def markdown(rows: Sequence[Row], scale: str, note: str, paper: str = "") -> str
         keep_trailing_newline=True,
     )
     return page.render(
-        **{"scale": scale, "note": note, "paper": paper, "counts": counts(rows), "rows": rows},
+        **{"scale": scale, "note": note, "counts": counts(rows), "rows": rows},
         summary=markdown_table(shown, [*map(_summary, map(headline, claims))], "lllllll"),
         claims=[(lines, markdown_table(head, [*map(_cells, lines)], "llllllrll")) for lines in claims],
     )

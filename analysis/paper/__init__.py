@@ -197,7 +197,7 @@ class Theorem(Strict):
 class Setup(Strict):
     """What the audit needs beside a table; every part but the table is optional.
 
-    table, claims: files beside this one. title, source: for headings. runs: behind every cell, or by column.
+    table: a file beside this one. title, source: for headings. runs: behind every cell, or by column.
     problems: by column. average: the column that is the mean of ``averaged`` (default: every column with problems).
     lower_is_better: columns of costs. proposed: the paper's own row. borrowed: marks a row's title as another paper's.
     """
@@ -205,7 +205,6 @@ class Setup(Strict):
     table: str
     title: str = ""
     source: str = ""
-    claims: str = ""
     runs: dict[str, int] | int = 0
     problems: dict[str, int] = {}
     average: str = ""

@@ -18,20 +18,14 @@ from analysis.__main__ import main
 from analysis.sharing import PROFILE, SUMS
 from bapo.errors import UserError
 from bapo.store import provenance
-from bapo.store.files import write_text
 
 RUN = "results/laptop/countdown/tiny/bapo/seed1"
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """results/laptop with two studies; a stray file, and a figure of the second study."""
+    """results/laptop with a stray file."""
     home = write_results(tmp_path_factory.mktemp("world") / "results" / "laptop")
-    content = json.loads((home / "studies" / "table1.json").read_text())
-    other = home / "studies" / "other.json"
-    other.write_text(json.dumps({**content, "name": "other", "cells": content["cells"][:1], "bases": []}))
-    write_text(home / "figures" / "curves.svg", "<svg/>")
-    provenance.record([home / "figures" / "curves.svg"], ["analysis", "figures"], [other])
     (home / "countdown/tiny/bapo/seed1/notes.txt").write_text("private")
     return home
 
@@ -81,13 +75,6 @@ def test_what_is_in_it_and_who_made_what(crate: Path) -> None:
     assert found[trained["instrument"]["@id"]]["version"] == CODE["commit"]
     (made,) = (a for a in actions if {"@id": "results/laptop/tables/table1.csv"} in a["result"])
     assert {"@id": "results/laptop/studies/table1.json"} in made["object"]
-
-
-def test_one_study_has_its_own_products_alone(home: Path, tmp_path: Path) -> None:
-    assert main(["export", str(home / "studies" / "other.json"), "--out", str(tmp_path / "c")]) == 0
-    found = names(tmp_path / "c")
-    assert "results/laptop/figures/curves.svg" in found and "results/laptop/tables/table1.csv" not in found
-    assert not any("/bapo/" in n for n in found) and any("/grpo/seed1/" in n for n in found)
 
 
 def test_a_project_packs_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +146,7 @@ def test_errors_name_the_file(home: Path, crate: Path, tmp_path: Path, capsys: A
     for words, named in (
         (["export", str(home), "--out", str(crate)], str(crate)),
         (["export", str(damaged), "--out", str(tmp_path / "c")], "steps.parquet"),
-        (["export", str(tmp_path / "x.json"), "--out", str(tmp_path / "c")], "studies/"),
+        (["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "c")], "nowhere"),
         (["verify", str(home)], SUMS),
     ):
         assert main(words) == 2

@@ -11,7 +11,7 @@ import yaml
 from support.claims_cases import GOOD, written
 from support.paths import needs_shared
 
-from analysis import claims
+from analysis import claims, paper
 from analysis import study as studies
 from analysis.claims import entries, verdicts
 from analysis.claims.entries import Rule
@@ -191,15 +191,6 @@ def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) ->
     assert entries.read(path, {"method": ["grop"]})  # a method of the studies that are asked
 
 
-def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
-    of = entries.find("simplerl_zoo")
-    assert (of.name, of.title) == ("claims_simplerl_zoo", "SimpleRL-Zoo")
-    assert len(entries.read(of.claims, entries.known_of({"table1": study("table1", "mathematics")}))) == 4
-    assert entries.find(str(tmp_path / "my_claims.yaml")).name == "claims_my"
-    paper = tmp_path / "paper.yaml"
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"parts": [{"columns": {}, "models": []}]}), encoding="utf-8")
-    paper.write_text("table: t.yaml\nclaims: c.yaml\ntitle: T", encoding="utf-8")
-    with pytest.raises(UserError, match=r"paper\.yaml: claims=c\.yaml"):
-        entries.find(str(paper))
-    (tmp_path / "c.yaml").write_text("[]", encoding="utf-8")
-    assert entries.find(str(paper)) == entries.Paper(tmp_path / "c.yaml", "claims_paper", "T")
+def test_the_second_papers_claims_are_whole() -> None:
+    known = entries.known_of({"table1": study("table1", "mathematics")})
+    assert len(entries.read(paper.find("simplerl_zoo_claims"), known)) == 4
