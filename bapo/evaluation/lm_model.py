@@ -15,10 +15,6 @@ from bapo.engines.shared import models
 from bapo.engines.shared.models.images import prepare
 from bapo.engines.shared.prompts import Response, Row, answer, chat
 from bapo.engines.shared.sampling import SamplingParameters
-from bapo.errors import UserError
-
-_FIXED = {"until": [], "do_sample": True, "repetition_penalty": 1.0}
-_KEYS = {*_FIXED, "temperature", "top_p", "top_k", "max_gen_toks"}
 
 
 @register_model("bapo-torch")
@@ -99,14 +95,8 @@ class TorchLM(TemplateLM):
         return rows
 
     def _parameters(self, request: Instance) -> SamplingParameters:
-        """Return lm-eval's generation arguments, each of which must be set and supported."""
-        arguments = dict(request.args[1])
-        fixed = {key: arguments.get(key) for key in _FIXED}
-        if set(arguments) != _KEYS or fixed != _FIXED:
-            raise UserError(
-                f"{request.task_name}: generation_kwargs={arguments}: must set {sorted(_KEYS)} and nothing else, with "
-                f"{_FIXED}, as bapo-torch samples until the end token"
-            )
+        """Return lm-eval's generation arguments, as ``Benchmark`` sets them: sampling until the end token."""
+        arguments = request.args[1]
         temperature, top_p, longest = (arguments[key] for key in ("temperature", "top_p", "max_gen_toks"))
         top_k = arguments["top_k"] or -1  # lm-eval's 0 and our -1 both mean: off
         ends = models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))

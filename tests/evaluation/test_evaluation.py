@@ -260,14 +260,6 @@ def test_broken_problems_are_named(world: World, tmp_path: Path, change: Any, me
         read_problems(path)
 
 
-@pytest.mark.parametrize("wrong", [{"until": ["\n"]}, {"do_sample": False}, {"min_p": 0.1}])
-def test_the_torch_engine_refuses_what_it_cannot_do(world: World, model: Any, wrong: dict[str, Any]) -> None:
-    task = benchmark(world[0])
-    task.config.generation_kwargs |= wrong
-    with pytest.raises(UserError, match=r"cd34: generation_kwargs=.*must set"):
-        run_benchmark(model, task)
-
-
 def test_gold_against_gold_is_checked_and_named(world: World) -> None:
     """By the data job, which says so in its summary."""
     from bapo.tasks.job import check_golds

@@ -19,7 +19,6 @@ from support.standin_vllm import installed
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.run import evaluate
 from bapo.experiments.compose import compose_config
@@ -135,14 +134,6 @@ def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
     with pytest.raises(UserError, match="exceeds the model's context of 20"):
         evaluate(changed(config, evaluation__vllm__max_model_len=20), checkpoint, tmp_path / "short")
     assert len(engine.engines) == 1  # refused before an engine is started
-
-
-def test_a_seed_in_the_arguments_of_vllm_is_caught(
-    world: World, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backends, "VLLM_ARGUMENTS", {**backends.VLLM_ARGUMENTS, "seed": 1234})
-    with pytest.raises(UserError, match="cd34: all 32 samples of a problem are equal"):
-        evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

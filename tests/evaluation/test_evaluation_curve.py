@@ -128,20 +128,6 @@ def test_a_finished_curve_is_not_done_again(
     assert loaded == []
 
 
-def test_other_weights_are_another_curve(
-    config: Config, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, loaded: list[str]
-) -> None:
-    """The model of step 2 in the place of step 4's: it is evaluated again, and the two steps are equal."""
-    other = Path(shutil.copytree(run, tmp_path / "run"))
-    shutil.rmtree(other / "checkpoints" / "step_000004")
-    shutil.copytree(other / "checkpoints" / "step_000002", other / "checkpoints" / "step_000004")
-    folder = Path(shutil.copytree(done[0], tmp_path / "curve"))
-    curve.evaluate_curve(config, other, folder)
-    assert loaded == ["step_000004"]  # the other evaluations are those of their checkpoints still
-    frame = table(folder, "cd34")
-    assert frame.loc[frame["step"] == 2, "correct"].tolist() == frame.loc[frame["step"] == 4, "correct"].tolist()
-
-
 # ------------------------------------------------------------------------------------------------ what it refuses
 
 

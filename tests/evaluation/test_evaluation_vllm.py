@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
 
-from bapo import tasks
 from bapo.evaluation import backends, curve, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
@@ -25,8 +22,6 @@ from bapo.tasks.job import data_folder, make_data
 
 if LATE:
     import torch
-    from lm_eval import simple_evaluate
-    from support.scripted_lm import FOLDER, manager
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
@@ -149,51 +144,6 @@ def each_sample(counts: pd.DataFrame) -> pd.DataFrame:
 
 
 # ------------------------------------------------------------------------------------------------ lm-eval's own entry
-
-
-def test_lm_eval_runs_a_task_of_the_package(tmp_path: Path) -> None:
-    """The files of the paper's scale, but for a small model and the data job's few problems, answered without tags."""
-    world = scratch(tmp_path)
-    config = compose_config(world.settings)
-    checkpoint, s = base_directory(config) / "checkpoint", config.sampling
-    found = yaml.safe_load((FOLDER / "cd34.yaml").read_text(encoding="utf-8"))
-    source = found["dataset_kwargs"] | {"prompt": config.data.prompt}
-    source["sizes"] = {split: config.data.split_sizes[split] for split in source["sizes"]}
-    common = yaml.safe_load((FOLDER / "_countdown.yaml").read_text(encoding="utf-8"))
-    generation = {**common["generation_kwargs"], "max_gen_toks": s.max_response_tokens}
-    content = {"include": str(FOLDER / "cd34.yaml"), "task": "bapo_cd34_small", "dataset_kwargs": source}
-    spec = tmp_path / "cd34.yaml"
-    content["generation_kwargs"] = generation
-    spec.write_text(yaml.safe_dump(content), encoding="utf-8")
-
-    given = yaml.safe_load((FOLDER / "vllm" / "planning.yaml").read_text(encoding="utf-8"))
-    given["model_args"] |= {"pretrained": str(checkpoint), "revision": None, "tokenizer_revision": None}
-    given["model_args"] |= {"dtype": "float32", "max_model_len": s.max_prompt_tokens + s.max_response_tokens}
-    given["model_args"] |= {"gpu_memory_utilization": 0.3, "max_num_seqs": 64, "enforce_eager": True}
-    given["tasks"] = [str(spec)]
-    report = simple_evaluate(**given, bootstrap_iters=1, task_manager=manager(data_folder=str(data_folder(config))))
-    gc.collect()  # the engine ends with its model
-
-    results, samples = report["results"]["bapo_cd34_small"], report["samples"]["bapo_cd34_small"]
-    grader, rows = tasks.get("countdown"), []
-    for sample in samples:
-        (responses,), doc = sample["resps"], sample["doc"]
-        verdicts = [grader.verify(text, doc["ground_truth"]) for text in responses]
-        assert sample["bits"] == [int(v.correct) for v in verdicts] and len(set(responses)) > 1
-        rows += [{"problem_id": doc["id"], "correct": v.correct, "parsed": v.parsed} for v in verdicts]
-    frame = pd.DataFrame(rows)
-    assert len(samples) == world.problems and len(frame) == world.problems * 32
-    rates = frame.groupby("problem_id")["correct"].mean()
-    assert results["acc,all"] == pytest.approx(rates.mean()) and 0 < rates.mean() < 1
-    assert results["pass@1,all"] == results["bits,all"] == pytest.approx(rates.mean())
-    assert results["pass@32,all"] == pytest.approx((rates > 0).mean())
-    assert results["unparsed,all"] == pytest.approx(1 - frame["parsed"].mean())
-
-    with models_of(world.settings, checkpoint, "torch", 0) as (model, composed):
-        loaded = run.load_benchmark(changed(composed, "cd34", 32, -1), "cd34", checkpoint)
-        ours = run.run_benchmark(model, loaded)[1]
-    assert set(ours["problem_id"]) == set(rates.index)
-    assert_close(accuracy(ours), accuracy(frame))
 
 
 # ------------------------------------------------------------------------------------------------ what is compared

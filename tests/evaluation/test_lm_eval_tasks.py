@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 from support.configs import changed
 from support.late import LATE
+from support.paths import needs_shared
 
 from bapo import tasks
 from bapo.errors import UserError
@@ -22,7 +24,7 @@ if LATE:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
-    from support.scripted_lm import FOLDER, Scripted, evaluate, manager
+    from support.scripted_lm import FOLDER, Scripted, manager
 
 
 TITLES = {
@@ -159,11 +161,6 @@ def test_no_problem_of_an_earlier_split_is_asked(sets: Path, tmp_path: Path) -> 
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-def test_equal_samples_are_refused(sets: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="bapo_cd34_small: all 8 samples of a problem are equal"):
-        evaluate(Scripted("", repeat_itself=True), [small(tmp_path, "bapo_cd34")], sets)
-
-
 def test_bad_data_is_named(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = small(tmp_path, "bapo_cd34")
     with pytest.raises(UserError, match=r"data.hub.train: no file Countdown-Tasks-3to4"):
@@ -195,44 +192,6 @@ def test_files_of_our_data_job_are_read(sets: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ lm-eval's own models
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of random weights that reads and writes bytes."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: number for number, letter in enumerate(["<end>", *letters])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>")
-    fast.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    torch.manual_seed(0)
-    size = {
-        "vocab_size": len(vocabulary),
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    config = Qwen2Config(**size, num_key_value_heads=2, max_position_embeddings=1024, **ends)
-    folder = tmp_path_factory.mktemp("model") / "checkpoint"
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    fast.save_pretrained(folder)
-    return folder
-
-
-def test_through_hugging_face(sets: Path, tmp_path: Path, checkpoint: Path) -> None:
-    options = {"model_args": {"pretrained": str(checkpoint)}, "device": "cpu", "batch_size": 48}
-    found = evaluate("hf", [small(tmp_path, "bapo_cd34")], sets, **options)
-    samples = found["samples"]["bapo_cd34_small"]
-    assert len(samples) == 6 and all(len(set(s["resps"][0])) == 8 for s in samples)
-    assert found["results"]["bapo_cd34_small"]["unparsed,all"] == 1.0  # it has learnt nothing
-
-
 #: Qwen2.5's <|im_end|>
 IM_END = 151645
 
@@ -258,3 +217,43 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
     assert content["model"] == ("vllm-vlm" if name == "geometry" else "vllm")
     members = load_yaml(manager().task_index[content["tasks"][0]].yaml_path, resolve_func=False)["task"]
     assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)
+
+
+# ------------------------------------------------------------------------------------------------ real copies of the sets
+
+REAL = {"aime24": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiad": 675, "geo3k_val": 300}
+
+
+@pytest.fixture(scope="module")
+def real() -> Path:
+    needs_shared("data", "geometry3k", "val")
+    return needs_shared("data")
+
+
+@pytest.mark.parametrize("split", REAL)
+def test_the_real_sets_load_and_gold_against_gold_is_right(real: Path, split: str) -> None:
+    """Loading checks the golds as they are; here they also stand in a sentence, after thinking with another answer."""
+    loaded = manager(data_folder=str(real)).load([f"bapo_{split}"])["tasks"][f"bapo_{split}"]
+    documents = loaded.dataset["test"].select_columns(["id", "ground_truth"])
+    assert len(documents) == REAL[split] == len(set(documents["id"]))
+    graded = 0
+    for doc in documents:
+        for response in loaded.grader.gold_responses(doc["ground_truth"]):
+            text = f"<think>Is it \\boxed{{-98765}}?</think> The answer is ${response}$."
+            assert loaded.grader.verify(text, doc["ground_truth"]).correct, (doc["id"], response)
+            graded += 1
+    assert graded >= REAL[split]
+    if split == "geo3k_val":
+        image = loaded.doc_to_image(loaded.eval_docs[0])[0]
+        with Image.open(real / "geometry3k" / "val" / "2101.png") as theirs:
+            assert image.mode == "RGB" and image.tobytes() == theirs.convert("RGB").tobytes()
+
+
+def test_countdown_real_rows_have_solutions(real: Path) -> None:
+    from bapo.tasks.countdown.task import to_problem
+    from bapo.tasks.job import check_golds
+
+    for name, rows in (("countdown_3to4_first4000", 4000), ("countdown_3to4_tinyzero_test", 1024)):
+        lines = (real / "countdown" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        made = [to_problem(row["nums"], row["target"], "think-answer") for row in map(json.loads, lines)]
+        assert check_golds(tasks.get("countdown"), [(p.id, p.ground_truth) for p in made], name) == rows

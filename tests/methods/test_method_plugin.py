@@ -47,12 +47,12 @@ def train(world: list[str], *more: str) -> int:
     return main(["train", *world, "method=grpo", "method.algorithm=toy", "method.name=toy", "seed=1", *more])
 
 
-def test_it_is_listed(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_listed_checked_and_trained(
+    installed: None, tiny_world: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["methods"]) == 0
     assert "drops groups without enough correct responses  (1 x rollouts)  [an example]" in capsys.readouterr().out
-
-
-def test_it_trains(installed: None, tiny_world: list[str]) -> None:
+    assert train(tiny_world, "method.at_least=0") == 2 and "method.at_least=0: must be" in capsys.readouterr().err
     assert train(tiny_world, "method.at_least=2", "train.steps=2") == 0
     results = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
     (run,) = results.glob("smoke/countdown/*/toy/seed1")
@@ -60,12 +60,6 @@ def test_it_trains(installed: None, tiny_world: list[str]) -> None:
     solved = groups["rewards"].map(sum)
     assert len(groups) == 16 and (groups["used"] == (solved >= 2)).all()
     assert set(groups.loc[~groups["used"], "reason"]) == {"too few correct"}
-
-
-def test_its_own_parameters_are_checked(
-    installed: None, tiny_world: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert train(tiny_world, "method.at_least=0") == 2 and "method.at_least=0: must be" in capsys.readouterr().err
 
 
 def test_elsewhere_it_does_not_exist(tiny_world: list[str], capsys: pytest.CaptureFixture[str]) -> None:

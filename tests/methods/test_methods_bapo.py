@@ -317,23 +317,6 @@ def test_average_reward_of_the_batch_or_moving():
         assert r[0] == 0.5 and r[2] == pytest.approx(third)
 
 
-def test_fixed_thresholds_of_table_2():
-    method = bapo(c2_range=[0.375, 0.375], c3_range=[0.5, 0.5])
-    for step, corrects in ((1, [2, 3, 4, 5, 0, 0]), (2, [2, 3, 4, 5, 8, 8])):
-        batch = method.build_batch(step, fresh(step, corrects), NoSampler())
-        assert (batch.metrics["c2"], batch.metrics["c3"]) == (0.375, 0.5)
-    assert {g.rewards.sum() for g in method.high} == {3, 4}
-
-
-def test_mini_test_of_section_5_2():
-    """X2 from mu = 0 only, X3 with mu = 1/2 exactly."""
-    method = bapo(c1=0.0, c2_range=[0.5, 0.5], c3_range=[0.5, 0.5], m=1)
-    method.build_batch(1, fresh(1, [0, 1, 3, 4, 5, 8]), NoSampler())
-    assert bad(method) == ["1a"] and ids(method.high) == ["1d"]
-    batch = method.build_batch(2, fresh(2, [8] * 6), ScriptedSampler({"1a": [1]}))
-    assert parts(batch) == ([], ["1a"], ["1d"])  # 1/8 is an improvement over 0
-
-
 # ---------------------------------------------------------------- the rollout policy
 
 

@@ -69,9 +69,3 @@ def test_equal_rewards_that_are_not_exact_in_binary():
     assert equal.rewards.std() > 0
     batch = dapo(max_generation_batches=1).build_batch(1, [equal, *fresh(1, [1])], NoSampler())
     assert ids(batch.groups) == ["1a"]
-
-
-def test_the_recipes_loss_settings_are_the_defaults():
-    c = dapo().config
-    assert (c.clip_low, c.clip_high, c.aggregation, c.kl_to, c.kl_coef) == (0.2, 0.28, "token-mean", "none", 0.0)
-    assert not dapo().needs_reference and not dapo().delays_rollout_policy

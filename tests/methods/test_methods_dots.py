@@ -14,19 +14,15 @@ from support.scripted import build as built
 from bapo.algorithm.rollouts import REPLAYED
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import run_directory
 from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
-from bapo.store.files import STEPS, read_table
 from bapo.tasks.job import data_folder
 
 if LATE:
     import torch
-    from support.resumed import assert_resumes_bit_for_bit
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import Embedder, read_prompts
     from bapo.engines.torch.rollout import StepSampler
-    from bapo.engines.torch.trainer import train
 
 
 B = 4
@@ -177,14 +173,6 @@ def test_metrics_say_how_good_the_prediction_was():
     assert ids(batch.groups)[:2] == ["3a", "3b"] and [g.origin for g in batch.groups[2:]] == [REPLAYED] * 2
 
 
-def test_an_embedding_that_says_nothing_gives_a_choice_at_random():
-    """All prompts in one place: every candidate has the references' mean, so that none is nearer than another."""
-    method, world = build(reference_share=4.0, candidates=20), World()
-    world.embed = lambda prompts: np.ones((len(prompts), 2))
-    picked = names(method.draw_prompts(1, world) + method.draw_prompts(2, world))
-    assert np.ptp(method.predicted) == 0 and 0 < sum(easy(n) for n in picked) < 8
-
-
 def test_with_few_problems_some_come_twice():
     method, world = build(candidates=1), World(30)
     world.stream = ["p000"] * 3 + ["p001", "p002"] * 4
@@ -216,21 +204,3 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
     later = Ledger()
     StepSampler(model, None, None, 8, 2, later, embedder=embedder).embed(prompts[:3])
     assert later.forwards == 0
-
-
-def test_it_trains_records_and_resumes_bit_for_bit(tiny_world):
-    overrides = [*tiny_world, "method=dots", "method.reference_share=1.0", "method.candidates=3"]
-    overrides += ["seed=5", "checkpoint.every=3"]
-    config = compose_config(overrides)
-    summary = train(config)
-    folder = run_directory(config)
-    steps = read_table(folder / STEPS)
-    # 8 references every other step are rollouts like the others
-    assert (steps["fresh_rollouts"] // 8).tolist() == [16, 8, 12, 4, 12, 4]
-    assert steps["groups_fresh"].tolist() == [8, 8, 4, 4, 4, 4]
-    assert summary["totals"]["rollouts"] == 56 * 8
-    assert np.isfinite(steps["reference_error"]).tolist() == [True, False] * 3
-    assert steps["prediction_error"].between(0, 1).all() and steps["predicted_mean"].between(0, 1).all()
-    assert steps["x3"].sum() > 0 and (steps["x1"] == steps["groups_fresh"]).all()
-
-    assert_resumes_bit_for_bit(folder, overrides)  # from step 3, in the middle of what was selected

@@ -27,12 +27,6 @@ def test_defaults_are_the_papers_table_3():
     assert (b.x2_admission, b.high_steps, b.kl_to, b.aggregation) == ("improved", 3, "rollout", "sequence-mean")
 
 
-def test_checked_fills_in_every_default_and_changes_nothing_given():
-    node = methods.config_of({"algorithm": "bapo", "v": 3, "name": "bapo_v3", "high_capacity": 8})
-    assert (node.v, node.name, node.high_capacity, node.m) == (3, "bapo_v3", 8, 5)
-    assert methods.config_of(node) == node
-
-
 @pytest.mark.parametrize(
     ("node", "message"),
     [
@@ -55,34 +49,17 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
     [
         ("grpo", "kind", "both"),
         ("grpo", "clip_low", 1.0),
-        ("grpo", "clip_high", 0.0),
         ("grpo", "dual_clip", 0.5),
-        ("grpo", "kl_coef", -0.1),
         ("grpo", "aggregation", "mean"),
         ("grpo_delayed", "sync_phase", "second"),
         ("bapo", "v", 2.5),
         ("bapo", "c1", 1.0),
-        ("bapo", "c1", None),
         ("bapo", "c2_range", [0.5, 0.1]),
-        ("bapo", "c2_range", [0.1]),
         ("bapo", "c3_range", [0.25, 0.4]),
-        ("bapo", "average_decay", 1.0),
-        ("bapo", "high_capacity", -1),
-        ("bapo", "remove_replayed", "perhaps"),
-        ("ba_ppo", "v", 0),
         ("ba_ppo", "gamma", 1.1),
         ("ppo", "advantage_std", "unbiased"),
-        ("ppo", "advantage_eps", 1e-4),
-        ("dapo", "clip_low", 1.0),  # a changed default keeps its rule
-        ("dapo", "max_generation_batches", 0),
-        ("dots", "selection_temperature", 0.0),
-        ("dots_rr", "fresh_share", 0.0),
-        ("exgrpo", "experience_ratio", 1.5),
-        ("luffy", "demonstrations", 0),
-        ("mopps", "memory", 1.5),
+        ("dapo", "clip_high", 0.0),  # a changed default keeps its rule
         ("partial_rollouts", "share", 1.5),
-        ("relift", "buffer_share", 0.0),
-        ("remix", "replay_share", 1.0),
         ("repo", "min_cached", 17),
         ("repo", "strategy", "random"),
         ("areal", "staleness", -1),

@@ -16,19 +16,15 @@ from bapo import seeds, tasks
 from bapo.algorithm.rollouts import FRESH, Samples
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import run_directory
-from bapo.store.files import GROUPS, STEPS, read_table
 from bapo.tasks.job import data_folder
 
 if LATE:
-    from support.resumed import assert_resumes_bit_for_bit
     from transformers import GenerationConfig
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.shared.sampling import SamplingParameters, unfinished
     from bapo.engines.torch.rollout import Generator, StepSampler
-    from bapo.engines.torch.trainer import train
 
 
 B, G = 4, 3
@@ -193,31 +189,6 @@ def test_responses_go_on_step_by_step_to_their_end(world, budget):
         np.testing.assert_allclose(group_.samples.logprobs[:, : scores.shape[1]], scores, atol=1e-4)
 
 
-def test_two_parts_are_distributed_as_one(world):
-    """Chi-square of the 15 most frequent responses to a prompt and the rest, 2,000 of each kind."""
-    count, prompt = 2000, world[2][0]
-    (whole,) = begin(world, [prompt], None, count)
-    (parts,) = sampler_at(world, 2, 6).resume(begin(world, [replace(prompt)], 6, count))
-    (parts,) = sampler_at(world, 3, None).resume([parts])
-
-    def texts(g):
-        return [tuple(g.samples.tokens[i, :n]) for i, n in enumerate(g.samples.lengths)]
-
-    one, two = texts(whole), texts(parts)
-    # the beginnings are the same draw; the rest is another, or this would show nothing
-    assert [t[:6] for t in one] == [t[:6] for t in two]
-    assert np.mean([a != b for a, b in zip(one, two, strict=True)]) > 0.05
-    # compared with another draw of whole responses, which shares nothing
-    (other,) = world[1].generate(world[0], [prompt], count, ("rollout",), 9, 0, FRESH, Ledger())
-    other = texts(other)
-    frequent = sorted(set(other), key=other.count, reverse=True)[:15]
-    table = np.array([[x.count(t) for t in frequent] for x in (two, other)])
-    table = np.c_[table, count - table.sum(1)]
-    assert table[:, :-1].min() >= 5
-    statistic = (((table - table.mean(0)) ** 2) / table.mean(0)).sum()
-    assert statistic < 39.25  # 0.1 % of chi-square with 15 degrees of freedom is 37.7; seeded, so this is one draw
-
-
 def test_random_numbers_are_never_used_twice(world):
     """A step, a call and a response each have their own; the same call gives the same tokens."""
     prompt = world[2][0]
@@ -236,25 +207,3 @@ def test_random_numbers_are_never_used_twice(world):
 
 
 # ---------------------------------------------------------------------------------------------------- real runs
-
-
-@pytest.mark.parametrize("segments", ["all", "current"])
-def test_it_trains_records_and_resumes_bit_for_bit(tiny_world, segments):
-    overrides = [*tiny_world, "method=partial_rollouts", f"method.segments={segments}", "method.share=0.35", "seed=5"]
-    config = compose_config(overrides)
-    summary = train(config)
-    folder = run_directory(config)
-    steps, groups = (read_table(folder / table) for table in (STEPS, GROUPS))
-    # new prompts fill what waiting groups leave, and every group ends at most three steps after its first
-    fresh = steps["fresh_rollouts"] // 8
-    assert fresh.tolist() == [8, *(8 - steps["waiting_groups"][:-1]).clip(lower=1)] and fresh.min() < 8
-    assert (steps["resumed_groups"][1:].to_numpy() == steps["waiting_groups"][:-1].to_numpy()).all()
-    assert steps["batch_groups"].sum() + steps["waiting_groups"].iloc[-1] == fresh.sum()
-    assert groups["used"].all() and (groups["step"] - groups["generated_step"]).max() == steps["batch_age"].max() == 2
-    assert 0 < steps["earlier_tokens"].max() < 1 and summary["totals"]["rollouts"] == 8 * fresh.sum()
-    assert steps["reward_mean"].dropna().max() > 0 and steps["updates"].sum() >= 6
-    judged = groups.groupby("step")["mean"].mean()
-    assert judged.to_numpy() == pytest.approx(steps.set_index("step").loc[judged.index, "reward_mean"].to_numpy())
-
-    assert steps["waiting_groups"][3] > 0
-    assert_resumes_bit_for_bit(folder, overrides)  # from step 4, where groups wait

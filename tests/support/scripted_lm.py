@@ -1,11 +1,9 @@
-"""An lm-eval model of known answers, and lm-eval's own entry point on the tasks of the package."""
+"""An lm-eval model of known answers, and lm-eval's index of the tasks of the package."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from lm_eval import simple_evaluate
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
@@ -17,30 +15,18 @@ def manager(**metadata: Any) -> TaskManager:
     return TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata or None)
 
 
-def evaluate(model: Any, specs: list[Any], folder: Path, **options: Any) -> dict[str, Any]:
-    return simple_evaluate(
-        model=model,
-        tasks=specs,
-        apply_chat_template=True,
-        task_manager=manager(data_folder=str(folder)),
-        bootstrap_iters=1,
-        **options,
-    )
-
-
 class Scripted(LM):
     """A model of known answers: of 8 responses to problem i, RIGHT[i % 4] are right, the others unparsed or wrong.
 
     All texts differ. ``asked`` holds the arguments of every problem.
     """
 
-    MULTIMODAL = True
     tokenizer_name = "none"
     RIGHT = (0, 2, 8, 5)
 
-    def __init__(self, wrong: str, grader: str = "countdown", repeat_itself: bool = False) -> None:
+    def __init__(self, wrong: str) -> None:
         super().__init__()
-        self.wrong, self.grader, self.repeat_itself = wrong, tasks.get(grader), repeat_itself
+        self.wrong, self.grader = wrong, tasks.get("countdown")
         self.asked: list[tuple[Any, ...]] = []
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
@@ -55,9 +41,7 @@ class Scripted(LM):
                 self.asked.append(request.args)
             number, repeat = seen[id(request)]
             seen[id(request)][1] += 1
-            if self.repeat_itself:
-                texts.append("<think>always the same")
-            elif repeat < self.RIGHT[number % 4]:
+            if repeat < self.RIGHT[number % 4]:
                 texts.append(f"<think>{repeat}</think>{self.grader.gold_responses(request.doc['ground_truth'])[0]}.")
             else:
                 texts.append(f"<think>{repeat} {self.wrong}" + f"</think> so {self.wrong}" * (repeat % 2))
