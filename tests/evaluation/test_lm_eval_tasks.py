@@ -219,7 +219,7 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
     assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)
 
 
-# ------------------------------------------------------------------------------------------------ real copies of the sets
+# ------------------------------------------------------------------------------------------------ the sets themselves
 
 REAL = {"aime24": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiad": 675, "geo3k_val": 300}
 
