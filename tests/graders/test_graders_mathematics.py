@@ -17,6 +17,7 @@ from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool
 from bapo.graders.extract import boxed, last_box
+from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED
 from bapo.tasks.geometry.task import Geometry
 from bapo.tasks.mathematics.task import Mathematics
 
@@ -257,3 +258,11 @@ def test_answer_pairs(graders: ModuleType) -> None:
     assert len(wrong) <= 0.03 * graded
     listed = (ROOT / "docs" / "grader_disagreements.md").read_text(encoding="utf-8")
     assert [row["id"] for row in wrong if f"| {row['id']} |" not in listed] == []
+
+
+def test_one_gold_that_was_not_checked_leaves_the_answer_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = {"a": OVERLOADED, "b": DIFFERENT, "c": EQUAL}
+    monkeypatch.setattr(mathematics, "compare_texts", lambda gold, answer: outcomes[gold])
+    assert mathematics.judge("x", ("b", "a")).reason == OVERLOADED
+    assert mathematics.judge("x", ("a", "c")).correct
+    assert mathematics.judge("x", ("b",)).reason == "wrong"

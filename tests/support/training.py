@@ -1,10 +1,20 @@
-"""The section ``train`` of a configuration, and random responses, for tests that make updates by hand."""
+"""A small model, groups of random responses and a learner, for tests that make updates by hand."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from omegaconf import OmegaConf
+
+from bapo import methods
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedModel
+
+    from bapo.engines.torch.learner import Critic, Learner
 
 #: one update of four groups of four; a test states what it has otherwise
 SECTION: dict[str, Any] = {
@@ -21,12 +31,48 @@ SECTION: dict[str, Any] = {
 }
 
 
-def responses(
-    rng: np.random.Generator, size: int, lengths: tuple[int, int], vocabulary: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return random tokens, int32 [size, T], of 2 and above, and the lengths, int32 [size], from a half-open range."""
-    counts = rng.integers(*lengths, size).astype(np.int32)
-    tokens = np.zeros((size, int(counts.max())), dtype=np.int32)
-    for row, count in zip(tokens, counts, strict=True):
-        row[:count] = rng.integers(2, vocabulary, count)
-    return tokens, counts
+def llama(**changes: Any) -> LlamaForCausalLM:
+    """A Llama of 2 layers and 40 words; with biases the library's forward computes it, without them the fast one."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(3)
+    shape = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True, "pad_token_id": 0}
+    return LlamaForCausalLM(LlamaConfig(**{**shape, "initializer_range": 0.15, **changes})).eval()
+
+
+def groups(
+    sizes: Sequence[int], vocabulary: int, lengths: tuple[int, int] = (1, 7), seed: int = 3, head: Sequence[int] = ()
+) -> list[Group]:
+    """Fresh groups, every other response right: random tokens of 2 and above, lengths from a half-open range.
+
+    head: what all prompts begin with; behind it each has three random tokens or more.
+    """
+    from bapo.engines.shared.prompts import Row
+
+    rng, made = np.random.default_rng(seed), []
+    for n, size in enumerate(sizes):
+        counts = rng.integers(*lengths, size).astype(np.int32)
+        inside = np.arange(counts.max()) < counts[:, None]
+        tokens = np.where(inside, rng.integers(2, vocabulary, inside.shape), 0).astype(np.int32)
+        logprobs = np.where(inside, rng.normal(-np.log(vocabulary), 0.1, inside.shape), 0).astype(np.float32)
+        row = Row((*head, *rng.integers(2, vocabulary, 3 + n).tolist()), "")
+        samples = Samples(tokens, counts, logprobs)
+        made.append(Group(Prompt(f"p{n}", row), np.arange(size) % 2, 1, 0, samples))
+    return made
+
+
+def learner(
+    model: PreTrainedModel,
+    method: dict[str, Any],
+    reference: PreTrainedModel | None = None,
+    critic: Critic | None = None,
+    temperature: float = 1.0,
+    **changes: Any,
+) -> Learner:
+    """Learner of a method's options over ``SECTION``, with ``changes`` of the section."""
+    from bapo.engines.torch.learner import Learner
+
+    config = {"train": SECTION | changes, "sampling": {"temperature": temperature}, "seed": 1}
+    return Learner(model, reference, OmegaConf.create(config), methods.build(method, 4, seed=1), critic)

@@ -15,7 +15,6 @@ from support.late import LATE
 
 from bapo import tasks
 from bapo.__main__ import main
-from bapo.engines.verl import verl_config
 from bapo.errors import UserError
 from bapo.evaluation.checkpoints import revision_of
 from bapo.experiments import identity
@@ -171,9 +170,6 @@ def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hu
     assert folder.name == hub_server.COMMIT and (folder / "model.safetensors").read_bytes() == b"weights"
     assert pretrained.at_hand(config, NAME) == folder
     assert len(hub.paths) == asked  # nobody asks the hub again
-    pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
-    assert verl_config.resolve(config, model=folder).actor_rollout_ref.model.path == str(folder)
-    assert len(hub.paths) == asked
 
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"is incomplete: 1 file.*; fetch it with `python -m bapo base"):
@@ -195,11 +191,3 @@ def test_a_model_without_a_pin_gets_the_commit_that_the_hub_has(hub: hub_server.
 def test_what_the_hub_does_not_have_is_named(hub: hub_server.Hub, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.path=owner/tiny at ffff.*; check the name, the network, and HF_TOKEN"):
         train_base(fetched_config(tmp_path, f"model.revision={'f' * 40}"))
-
-
-def test_a_local_folder_is_taken_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    config = fetched_config(tmp_path, f"model.path={tmp_path / 'model'}")
-    assert models.start_path(config) == tmp_path / "model"
-    noted = {"model": str(tmp_path / "model"), "revision": None, "files": {}}
-    assert pretrained.fetch(config) == noted

@@ -26,13 +26,8 @@ if LATE:
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-SIZES = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "initializer_range": 0.3,
-}
+SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"initializer_range": 0.3}
 GROUPED = {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 64}
 GPT2 = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "initializer_range": 0.3}
 ENDS = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
@@ -48,14 +43,6 @@ CONFIGS = {
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [3], [4, 4, 4], [20, 21, 22, 23, 24, 25, 26, 27]]
 KEYS = np.array([key64("prompt", i) for i in range(len(PROMPTS))], dtype=np.uint64)
 KEY = key64(1, "rollout", 3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def build(name: str, **changes) -> PreTrainedModel:
@@ -309,24 +296,11 @@ def test_tokens_of_probability_zero_are_never_drawn():
     assert top.max() <= 44
 
 
-# --------------------------------------------------------------------------------------------- other dtypes, devices
-
-
-def test_bfloat16_goes_through_the_librarys_forward(qwen2):
-    model = copy.deepcopy(qwen2).to(torch.bfloat16)
-    assert not by_hand.supports(model)
-    groups = sample(model, PROMPTS, 4, KEYS, KEY, PARAMETERS)
-    tokens, logprobs = rows(groups)[1][0]
-    with torch.no_grad():
-        logits = model(torch.tensor([PROMPTS[1] + tokens])).logits[0, len(PROMPTS[1]) - 1 : -1].float()
-    expected = logits.log_softmax(-1)[range(len(tokens)), tokens]
-    np.testing.assert_allclose(logprobs, expected.numpy(), atol=0.15)  # 8 bits of mantissa on logits up to 10
-
-
 def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
     assert by_hand.supports(qwen2)
     assert not by_hand.supports(build("llama", attention_bias=True))  # behind the output, too
     assert not by_hand.supports(build("mistral"))
+    assert not by_hand.supports(copy.deepcopy(qwen2).to(torch.bfloat16))
     assert not by_hand.supports(build("qwen2", hidden_act="gelu"))
     assert not by_hand.supports(build("qwen2", layer_types=["full_attention", "sliding_attention"], sliding_window=4))
     scaled = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}

@@ -45,12 +45,3 @@ def test_the_folder_of_the_fast_forward_can_be_deleted(monkeypatch: pytest.Monke
     assert fast == [True, True] and without == [False, False]
     assert same == tokens
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_a_model_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bapo.engines.fast import scoring
-
-    model, looks = torch.nn.Linear(1, 1), []
-    monkeypatch.setattr(scoring, "supports", lambda model: looks.append(model) or len(looks) == 1)
-    assert [shortcut("scoring", model) for _ in range(2)] == [scoring, scoring] and looks == [model]
-    assert shortcut("scoring", torch.nn.Linear(1, 1)) is None  # another one is

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pandas as pd
 import pytest
-from omegaconf import OmegaConf
 from support.late import LATE
-from support.training import SECTION, responses
+from support.training import groups, learner, llama
 
-from bapo import methods
-from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.algorithm.rollouts import Group
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import STEPS
@@ -21,41 +18,22 @@ if LATE:
     import torch
     from safetensors.torch import load_file
     from support.resumed import assert_resumes_bit_for_bit
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.prompts import Row
-    from bapo.engines.torch.learner import Learner, masters_of, round_into
+    from bapo.engines.torch.learner import masters_of, round_into
     from bapo.engines.torch.trainer import train
 
 
-TRAIN = SECTION | {"micro_batch_size": 5, "betas": [0.9, 0.99], "grad_clip": 1.0}
-
-
-def llama(**changes) -> LlamaForCausalLM:
-    torch.manual_seed(3)
-    shape = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True, "pad_token_id": 0}
-    return LlamaForCausalLM(LlamaConfig(**shape, initializer_range=0.15, **changes)).eval()
-
-
-def learner_of(model: LlamaForCausalLM, **changes) -> Learner:
-    config = {"model": {"kind": "scratch"}, "train": TRAIN | changes, "sampling": {"temperature": 1.0}, "seed": 1}
-    method = methods.build({"algorithm": "grpo", "kl_coef": 0.0, "entropy_coef": 0.0}, 4, seed=1)
-    return Learner(model, None, OmegaConf.create(config), method)
-
-
-def groups_of(model: LlamaForCausalLM, count: int = 4, size: int = 4) -> list[Group]:
+def groups_of(model: LlamaForCausalLM) -> list[Group]:
     """Random responses with the model's own log-probabilities, half of each group right."""
-    rng, made = np.random.default_rng(3), []
-    for n in range(count):
-        prompt = tuple(int(t) for t in rng.integers(2, 40, 3 + n))
-        tokens, lengths = responses(rng, size, (2, 7), 40)
-        ids = torch.tensor([[*prompt, *row] for row in tokens.tolist()])
+    made = groups((4, 4, 4, 4), 40, (2, 7))
+    for group in made:
+        prompt = group.prompt.row.tokens
+        ids = torch.tensor([[*prompt, *row] for row in group.samples.tokens.tolist()])
         with torch.no_grad():
-            scored = models.score(model, ids, torch.full((size,), len(prompt)), tokens.shape[1]).logprobs
-        samples = Samples(tokens, lengths, scored.numpy())
-        made.append(Group(Prompt(f"p{n}", Row(prompt, "")), np.arange(size) % 2, 1, 0, samples))
+            scored = models.score(model, ids, torch.full((4,), len(prompt)), group.samples.tokens.shape[1]).logprobs
+        group.samples.logprobs[:] = scored.numpy()
     return made
 
 
@@ -75,7 +53,8 @@ def test_steps_follow_those_of_float32() -> None:
             parameter.copy_(parameter.bfloat16())
     made, moved = groups_of(start), {}
     for dtype in (torch.float32, torch.bfloat16):
-        one = learner_of(copy.deepcopy(start).to(dtype))
+        how = {"micro_batch_size": 5, "betas": [0.9, 0.99], "grad_clip": 1.0}
+        one = learner(copy.deepcopy(start).to(dtype), {"algorithm": "grpo", "kl_coef": 0.0, "entropy_coef": 0.0}, **how)
         before = vector(one.masters).clone()
         for step in range(1, 5):
             metrics = one.update(step, made)

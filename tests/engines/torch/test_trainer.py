@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,22 +16,34 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.late import LATE
+from support.paths import ROOT
 
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
-from bapo.store.files import MANIFEST, STEPS, SUMMARY, TABLES, damaged_files, read_json, read_table, verify_files
+from bapo.graders.verdict import OVERLOADED, Verdict
+from bapo.store.files import (
+    MANIFEST,
+    STEPS,
+    SUMMARY,
+    TABLES,
+    damaged_files,
+    read_json,
+    read_table,
+    verify_files,
+    write_text,
+)
 from bapo.store.lock import locked
+from bapo.tasks.countdown.task import Countdown
 
 if LATE:
-    from support.resumed import assert_same, weights
+    from support.resumed import assert_same
 
     from bapo.engines.torch import checkpoints
     from bapo.engines.torch.trainer import train
 
 
-METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
 #: BAPO with v, m and a window for X3 that matter within six steps
 BUSY = [
     "method=bapo",
@@ -69,8 +82,8 @@ def twin(tiny_world: list[str], undisturbed: Path, name: str) -> tuple[list[str]
     return overrides, run_directory(config)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_and_records(tiny_world: list[str], method: str) -> None:
+@pytest.mark.parametrize("method", ["dapo", "bapo"])
+def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None:
     config = compose_config([*tiny_world, f"method={method}", "seed=1"])
     summary = train(config)
     folder = run_directory(config)
@@ -103,13 +116,15 @@ def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
     assert steps["staleness"].tolist() == [0, 1, 0, 1, 2, 0]
 
 
-def test_same_seed_same_numbers_and_other_seed_others(tiny_world: list[str], undisturbed: Path) -> None:
-    overrides, folder = twin(tiny_world, undisturbed, "again")
-    train(compose_config(overrides))
-    assert_same(undisturbed, folder)
-    other = compose_config([*tiny_world, *BUSY, "seed=12"])
-    train(other)
-    assert weights(run_directory(other)) != weights(undisturbed)
+def test_a_grader_that_is_overloaded_is_told_apart(
+    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = compose_config([*tiny_world, "method=grpo", "train.steps=1", "seed=83"])
+    monkeypatch.setattr(Countdown, "verify", staticmethod(lambda *_: Verdict(False, False, OVERLOADED)))
+    train(config)
+    steps, error = read_table(run_directory(config) / STEPS), capsys.readouterr().err
+    assert steps["overloaded"].tolist() == steps["fresh_rollouts"].tolist()
+    assert "warning: step 0, probe: the machine was too busy" in error and "warning: step 1: the machine" in error
 
 
 @pytest.mark.parametrize("moment", ["after a checkpoint", pytest.param("while writing one", marks=pytest.mark.system)])
@@ -207,6 +222,21 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
     assert process.returncode == 0 and (folder / SUMMARY).exists()
 
 
+@pytest.mark.system
+def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path) -> None:
+    """The lock that `onstart` takes (workflows/common.smk) is the kernel's: it ends with kill -9 too."""
+    with locked(tmp_path / ".snakemake" / "bapo"):
+        command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(tmp_path)]
+        command += ["--cores", "1", str(tmp_path / "out" / "smoke" / "studies" / "table1.json")]
+        command += ["--config", "scale=smoke", f"results={tmp_path / 'out'}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
+        assert done.returncode != 0
+        assert "another process (process " in done.stderr and "is working here; wait for it or stop it" in done.stderr
+        assert not (tmp_path / "out").exists()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_missing_problems_base_model_and_disk_space(tiny_world: list[str], tmp_path: Path) -> None:
     results = next(o for o in tiny_world if o.startswith("paths.results=")).removeprefix("paths.results=")
     overrides = [*tiny_world, f"paths.results={tmp_path}"]
@@ -239,6 +269,48 @@ def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
 
 
 # ------------------------------------------------------------------------------------------------ disk
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder of it: after a power failure there is a whole checkpoint under its name, or none."""
+    flush, rename = os.fsync, os.replace
+    flushed: set[str] = set()
+    named: list[str] = []
+
+    def flushing(descriptor: int) -> None:
+        flush(descriptor)
+        flushed.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def renaming(source: Path, target: Path) -> None:
+        if Path(target).name.startswith("step_"):
+            named.append(Path(target).name)
+            assert {str(p) for p in [*Path(source).rglob("*"), Path(source)]} <= flushed
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", flushing)
+    monkeypatch.setattr(os, "replace", renaming)
+    settings = ("method=grpo", "seed=72", "train.steps=2", "checkpoint.every=1")
+    config = compose_config([*tiny_world, *settings])
+    summary = train(config)
+    assert named == ["step_000001", "step_000002"]
+    last = run_directory(config) / summary["checkpoint"] / "trainer"
+    assert all((last / name).read_bytes() == (run_directory(config) / name).read_bytes() for name in TABLES)
+
+
+def test_a_disk_that_is_full_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old file stays whole, nothing half is left, and the error names the file."""
+    file = tmp_path / "a.json"
+    write_text(file, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"a\.json: no space left"):
+        write_text(file, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and file.read_text() == "old"
 
 
 def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[str], undisturbed: Path) -> None:
