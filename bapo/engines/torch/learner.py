@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from bapo.algorithm.advantages import explained_variance
@@ -91,8 +90,6 @@ def masters_of(model: PreTrainedModel) -> dict[str, Tensor]:
 @torch.no_grad()
 def round_into(model: PreTrainedModel, masters: dict[str, Tensor]) -> None:
     """Write the copies, rounded, into the parameters of ``model``."""
-    if all(isinstance(master, Parameter) for master in masters.values()):
-        return
     for name, parameter in model.named_parameters():
         if name in masters and masters[name] is not parameter:
             parameter.copy_(masters[name])

@@ -222,15 +222,12 @@ class Trainer:
         trainer = folder / "trainer"
         self.step, self.stream.position = state["step"], state["stream_position"]
         self.rollout_version = state["rollout_version"]
-        if checkpoints.can_go_on(trainer):
-            self._restore_state(trainer, state)
         self.tables.read(trainer)
         records.copy_tables(trainer, self.folder)  # or a run that was already at its end would keep what lies there
         self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
-
-    def _restore_state(self, trainer: Path, state: Json) -> None:
-        """Load what the next step depends on beside the policy."""
+        if not checkpoints.can_go_on(trainer):
+            return
         checkpoints.load_optimizer(self.learner, trainer / checkpoints.OPTIMIZER)
         if self.critic is not None:
             load_model(self.critic.model, trainer / checkpoints.CRITIC)

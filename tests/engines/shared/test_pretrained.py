@@ -35,7 +35,6 @@ RUN = [
     "data.split_sizes={train: 8, probe: 4, cd34: 4, cd4: 4}",
 ]  # fmt: skip
 HF = ["model=hf", "model.name=tiny", "model.dtype=float32"]
-GPU = ["scale=single_gpu", "task=countdown", "method=bapo"]
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +185,5 @@ def test_a_model_without_a_pin_gets_the_commit_that_the_hub_has(hub: hub_server.
     noted.write_text(json.dumps({**json.loads(noted.read_text()), "identity": "another"}))
     with pytest.raises(UserError, match="does not say that it was fetched"):
         models.start_path(config)
-
-
-def test_what_the_hub_does_not_have_is_named(hub: hub_server.Hub, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"model\.path=owner/tiny at ffff.*; check the name, the network, and HF_TOKEN"):
+    with pytest.raises(UserError, match=r"model\.path=owner/tiny at ffff"):
         train_base(fetched_config(tmp_path, f"model.revision={'f' * 40}"))

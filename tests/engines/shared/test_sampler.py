@@ -153,12 +153,6 @@ def test_prompts_with_a_common_beginning_give_the_same(name, large, monkeypatch)
         assert_same(rows(found), rows(sample(model, prompts, 3, KEYS, KEY, PARAMETERS, fast=False)), 1e-4)
 
 
-def test_common_beginnings():
-    assert by_hand.common_beginning([[1, 2, 3], [1, 2, 4, 5], [1, 2]]) == 1  # one token is left of each
-    assert by_hand.common_beginning([[1, 2, 3], [1, 2, 3]]) == 2
-    assert by_hand.common_beginning([[2], [1, 5]]) == 0
-
-
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"num_key_value_heads": 1}], ids=str)
 def test_hand_written_logits_are_the_librarys(changes):
     """Teacher-forced, prompts of different lengths, rows dropped in the middle, past the first width of attention."""

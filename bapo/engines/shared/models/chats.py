@@ -58,15 +58,9 @@ def more_ends(tokenizer: PreTrainedTokenizerBase) -> Sequence[int]:
 def _render(
     render: Callable[..., object], system: str | None, options: Json, messages: Any, *rest: object, **more: object
 ) -> object:
-    """Render ``messages`` (a conversation, or a list of them) behind the system's message."""
-    if system is not None and messages:
-        nested = isinstance(messages[0], list | tuple)
-        messages = [_behind(m, system) for m in messages] if nested else _behind(messages, system)
+    """Render a conversation behind the system's message, where it has none."""
+    if system is not None and messages and messages[0]["role"] != "system":
+        text = isinstance(messages[0]["content"], str)
+        told = {"role": "system", "content": system if text else [{"type": "text", "text": system}]}
+        messages = [told, *messages]
     return render(messages, *rest, **{**more, **options})
-
-
-def _behind(messages: Sequence[Json], system: str) -> list[Json]:
-    if messages[0]["role"] == "system":
-        return list(messages)
-    text = isinstance(messages[0]["content"], str)
-    return [{"role": "system", "content": system if text else [{"type": "text", "text": system}]}, *messages]

@@ -1,7 +1,8 @@
 """GGUF files as Hugging Face folders: weights of four or eight bits become float32 again, for training.
 
 transformers 5.10 reads the weights of a SmolLM2 file well and its tokenizer badly: it takes another end token than the
-file names, and Llama's pre-tokenizer and decoder in the place of GPT-2's. What is read is mended and checked here.
+file names, and Llama's pre-tokenizer and decoder in the place of GPT-2's. Its tokenizer is mended here;
+tests/workflows/test_pocket.py compares what it then gives with golden prompts.
 """
 
 from __future__ import annotations
@@ -19,16 +20,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from bapo.errors import UserError
 from bapo.store.files import Json
 
-#: What must come back as it was from the tokenizer, and the pieces that it must have: digits are tokens of their own.
-_TEXT = "What is 12 + 34?\n  x = 2 * (y - 1)  naïve ✓"
-_PIECES = ["What", "Ġis", "Ġ", "1", "2", "Ġ+", "Ġ", "3", "4", "?"]
-
 
 def convert(source: Path, folder: Path) -> Json:
     """Write the model of a GGUF file into ``folder``: float32 weights, configuration, tokenizer with chat template.
 
     Returns what the base job's summary says of it: quantisation (the types of the file's tensors and how many have
-    each) and parameters. Raises UserError for a file whose tokenizer is not SmolLM2's, or that is read wrongly.
+    each) and parameters. Raises UserError for a file whose tokenizer is not SmolLM2's.
     """
     transformers.utils.logging.disable_progress_bar()  # a job's log has lines of ours
     reader = GGUFReader(source)
@@ -45,7 +42,6 @@ def convert(source: Path, folder: Path) -> Json:
     model.config.eos_token_id = model.generation_config.eos_token_id = end
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    check(AutoTokenizer.from_pretrained(folder), source.name, end)
     types = Counter(tensor.tensor_type.name for tensor in reader.tensors)
     return {"quantisation": dict(types), "parameters": sum(p.numel() for p in model.parameters())}
 
@@ -66,11 +62,3 @@ def _mend(tokenizer: PreTrainedTokenizerBase, end: int) -> None:
     backend.decoder = decoders.ByteLevel()
     for key in ("bos_token_id", "eos_token_id", "unk_token_id", "pad_token_id"):  # those of the wrong tokens
         tokenizer.init_kwargs.pop(key, None)
-
-
-def check(tokenizer: PreTrainedTokenizerBase, name: str, end: int) -> None:
-    """Raise UserError unless the tokenizer, read again, is the one that the file ``name`` describes."""
-    ids = tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
-    found = (tokenizer.eos_token_id, tokenizer.decode(ids), tokenizer.convert_ids_to_tokens(ids)[: len(_PIECES)])
-    if found != (end, _TEXT, _PIECES):
-        raise UserError(f"{name}: transformers reads its tokenizer as {found}, expected {(end, _TEXT, _PIECES)}")

@@ -11,7 +11,7 @@ import importlib.util
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,18 +259,13 @@ def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
 
 def positions(tokens: np.ndarray, grid: np.ndarray, image_token: int, merge: int) -> np.ndarray:
     """Return int64 [3, L]: time, height and width of a prompt's tokens, as in the library's ``get_rope_index``."""
-    sizes = tuple((int(t), int(h) // merge, int(w) // merge) for t, h, w in grid)
-    return _positions(tuple((tokens == image_token).tolist()), sizes)
-
-
-@lru_cache(maxsize=256)  # most prompts are laid out alike
-def _positions(is_image: tuple[bool, ...], sizes: tuple[tuple[int, int, int], ...]) -> np.ndarray:
-    parts, next_position, place, shown = [], 0, 0, 0
+    is_image, sizes = (tokens == image_token).tolist(), iter((grid // (1, merge, merge)).tolist())
+    parts, next_position, place = [], 0, 0
     while place < len(is_image):
         if is_image[place]:
-            t, h, w = sizes[shown]
+            t, h, w = next(sizes)
             parts.append(next_position + np.indices((t, h, w)).reshape(3, -1))
-            next_position, place, shown = next_position + max(h, w), place + t * h * w, shown + 1
+            next_position, place = next_position + max(h, w), place + t * h * w
         else:
             count = is_image.index(True, place) - place if True in is_image[place:] else len(is_image) - place
             parts.append(np.broadcast_to(next_position + np.arange(count), (3, count)))

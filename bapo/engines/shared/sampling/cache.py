@@ -1,7 +1,7 @@
 """What a decoder remembers: keys and values of each row, and which row each unfinished response goes on from.
 
-Keys and values of full attention layers lie in buffers of the final length, written in place (:class:`StaticLayer`);
-layers of another kind (sliding windows, linear attention) are the library's own growing ones.
+Keys and values are in the library's own cache, whatever its layers are (full attention, sliding windows, linear
+attention).
 
 Responses that begin alike are computed once (:class:`Branches`). All responses to a prompt have the prompt in common,
 and a trained model repeats itself: of 32 responses to a Countdown problem GRPO's policy needs 0.44 of the tokens, of 8
@@ -31,47 +31,6 @@ if TYPE_CHECKING:
 
 #: Rows that nobody needs are dropped once they are this share of all. Until then they are computed for nothing.
 DROP_SHARE = 1 / 8
-
-
-class StaticLayer(DynamicLayer):
-    """Keys and values of one attention layer, each in a buffer [rows, heads, width, head size] allocated once.
-
-    It starts as the library's DynamicLayer, takes the prompts (one row a prompt), and gets room for the responses by
-    :meth:`make_room`. Unlike the library's own StaticLayer it returns only the part that is written, so that attention
-    costs no more than it must and needs no mask where all prompts have the same length.
-    """
-
-    keys: Tensor
-    values: Tensor
-    buffers: tuple[Tensor, ...] = ()
-
-    def make_room(self, rows: int, width: int) -> None:
-        """Copy what is there into buffers of the final width and ``rows`` rows."""
-        written, (count, heads, length, size) = (self.keys, self.values), self.keys.shape
-        self.buffers = tuple(x.new_empty(rows, heads, width, size) for x in written)
-        for buffer, old in zip(self.buffers, written, strict=True):
-            buffer[:count, :, :length] = old
-        self._show(count, length)
-
-    def branch(self, sources: Tensor, places: Tensor, rows: int) -> None:
-        """Copy the rows ``sources`` into ``places`` and go on with the first ``rows`` rows."""
-        length = self.keys.shape[-2]
-        for buffer in self.buffers:
-            buffer[places, :, :length] = buffer[sources, :, :length]
-        self._show(rows, length)
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **more: object) -> tuple[Tensor, Tensor]:
-        """Append [rows, heads, new tokens, head size]; returns all keys and values so far (the library's interface)."""
-        if not self.buffers:
-            return super().update(key_states, value_states, *args, **more)
-        rows, end = len(key_states), self.keys.shape[-2] + key_states.shape[-2]
-        for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer[:rows, :, end - new.shape[-2] : end] = new
-        self._show(rows, end)
-        return self.keys, self.values
-
-    def _show(self, rows: int, length: int) -> None:
-        self.keys, self.values = (buffer[:rows, :, :length] for buffer in self.buffers)
 
 
 def bytes_of_row(model: PreTrainedModel, length: int) -> int:
@@ -118,8 +77,6 @@ class Decoder:
         positions = (columns - padding[:, None]).clamp(min=0)
         self.length, self.ids = longest, ids[:, :0]
         self.cache = DynamicCache(config=self.model.config) if self.caches else DynamicCache()
-        layers = self.cache.layers
-        layers[:] = [StaticLayer() if type(x) is DynamicLayer else x for x in layers]
         if not any(views):
             logits = self._forward(ids, positions)
         else:
@@ -129,10 +86,6 @@ class Decoder:
             behind = [v.following if v is not None else len(p) for p, v in zip(prompts, views, strict=True)]
             shift = torch.tensor([n - len(p) for p, n in zip(prompts, behind, strict=True)], device=self.device)
             positions = positions + shift[:, None]
-
-        for layer in layers:
-            if isinstance(layer, StaticLayer):  # the last token that is sampled is never fed back
-                layer.make_room(len(prompts) * group_size, longest + self.max_tokens - 1)
         self.positions = positions
         return logits
 
@@ -143,14 +96,10 @@ class Decoder:
 
     def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
         """Copy the rows ``sources``, as they are, into ``places`` and go on with the first ``rows`` rows."""
-        copied, into = (torch.from_numpy(x).to(self.device) for x in (sources, places))
-        order = torch.arange(rows, device=self.device)
-        order[into] = copied
-        for layer in self.cache.layers:
-            if isinstance(layer, StaticLayer):
-                layer.branch(copied, into, rows)
-            else:
-                layer.reorder_cache(order)  # type: ignore[arg-type]  # its LongTensor is this type
+        order = torch.arange(rows)
+        order[torch.from_numpy(places)] = torch.from_numpy(sources)
+        order = order.to(self.device)
+        self.cache.reorder_cache(order)  # type: ignore[arg-type]  # its LongTensor is this type
         self.positions, self.ids = self.positions[order], self.ids[order]
         self.mask = None if self.mask is None else self.mask[order]
 
