@@ -90,7 +90,7 @@ def _parser() -> ArgumentParser:
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
-    sub = command("gpu-check", "bapo.gpucheck:main", text)
+    sub = command("gpu-check", "bapo.gpucheck.command:main", text)
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
     text = "where logs and results stay (else removed if all is fine)"
     sub.add_argument("--keep", type=Path, metavar="FOLDER", help=text)

@@ -17,7 +17,7 @@ from bapo.evaluation import backends, curve, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.experiments.schema import Config
-from bapo.gpucheck import PROMPTS
+from bapo.gpucheck.world import PROMPTS
 from bapo.tasks.job import data_folder, make_data
 
 if LATE:

@@ -11,7 +11,7 @@ from support.vllm_cpu import make_world, needs_vllm, settings
 
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
-from bapo.gpucheck import expected_ages
+from bapo.gpucheck.command import expected_ages
 from bapo.store.files import STEPS, verify_files
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow, needs_vllm]

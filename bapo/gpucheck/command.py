@@ -1,7 +1,4 @@
-"""``python -m bapo gpu-check``: whether this machine can train and evaluate, tried with a tiny model in minutes.
-
-Countdown at smoke scale with real vLLM. Each check is a job, and the rows are read from what the jobs leave.
-"""
+"""The checks of ``gpu-check`` in their order, each a job of its own, and what is read from what they leave."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,25 +17,13 @@ from pathlib import Path
 
 from bapo import methods
 from bapo.experiments import budgets
-from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import allocation, devices, environment
+from bapo.gpucheck import world
+from bapo.gpucheck.world import FINE, WRONG, Row, judged
 from bapo.store.files import STEPS, SUMMARY, read_json, read_table
 
-#: seconds that one job may take; a minute is usual on a GPU
-LIMIT = 1800
-#: the most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and
-#: kernels in bfloat16
-MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
-#: GB that training the paper's smallest model on one GPU takes (docs/paper_scale.md)
-SMALLEST = 24
-SHARE = 0.3  # of the card, for vLLM
-PROMPTS = 10  # evaluated
-LENGTH = 4  # steps of training
-#: after this many steps the run is killed
-KILLED_AFTER = 2
-BENCHMARK = "cd34"
 CURE = (
     "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all), and make the "
     "environment of GPU nodes (docs/provenance.md, Containers)"
@@ -48,82 +32,7 @@ CURE = (
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
 #: how a job is started
 BAPO = (sys.executable, "-m", "bapo")
-
-
-def overrides(folder: Path, device: str) -> list[str]:
-    """Return the Hydra overrides of every job of the check.
-
-    Heads of 64: vLLM's kernels on CPU cores begin at 32. bfloat16 on GPUs, as the paper's models.
-    """
-    architecture = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 256}
-    return [
-        "scale=smoke",
-        "task=countdown",
-        "method=bapo",
-        "engine=verl",
-        f"device={device}",
-        "tracking=none",
-        f"paths.results={folder / 'results'}",
-        f"model.dtype={dtype(device)}",
-        *(f"model.architecture.{key}={value}" for key, value in architecture.items()),
-        # enough to solve a few problems: without a single reward nothing would be trained
-        "base.iterations=350",
-        "data.generator.number_max=8",
-        "data.generator.three_number_share=0.8",
-        "data.generator.noise=0.1",
-        f"data.split_sizes={{base: 4000, train: 48, probe: 8, cd34: {PROMPTS}, cd4: 4}}",
-        "method.v=2",
-        f"train.steps={LENGTH}",
-        "train.batch_size=8",
-        "train.mini_batch_size=4",
-        "train.group_size=8",
-        "probe.prompts=0",
-        "checkpoint.every=1",
-        "evaluation.backend=vllm",
-        f"evaluation.benchmarks=[{BENCHMARK}]",
-        "evaluation.samples=4",
-        f"evaluation.vllm.dtype={dtype(device)}",
-        f"evaluation.vllm.gpu_memory_utilization={SHARE}",
-        "verl.rollout=vllm",
-        "verl.gpus_per_node=1",
-        f"verl.gpu_memory_utilization={SHARE}",
-        f"verl.gpu_memory={SMALLEST}",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
-    ]
-
-
-def dtype(device: str) -> str:
-    """Return what the model is kept and sampled in: on CPU cores exact and fast, so that a difference is a fault."""
-    return "float32" if device == "cpu" else "bfloat16"
-
-
-def config_of(folder: Path, device: str) -> Config:
-    return compose_config(overrides(folder, device))
-
-
-# ------------------------------------------------------------------------------------------------ the table
-
-
-@dataclass(frozen=True)
-class Row:
-    """What was looked at, whether it is fine, what was found, and the cure where it is not."""
-
-    name: str
-    ok: bool
-    found: str
-    cure: str = ""
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Write the rows for people, the cures behind them."""
-    width = max(len(row.name) for row in rows)
-    lines = [f"{'fine' if row.ok else 'NOT':<5}{row.name:<{width}}  {row.found}" for row in rows]
-    wrong = [row for row in rows if not row.ok]
-    for row in wrong:
-        lines += ["", *textwrap.wrap(f"{row.name}: {row.cure}", 110)]
-    return "\n".join([*lines, "", f"gpu-check: {len(wrong)} of {len(rows)} are not fine"]) + "\n"
-
-
-# ------------------------------------------------------------------------------------------------ the checks
+ENGINE = (sys.executable, "-m", "bapo.gpucheck.engine")
 
 
 @dataclass(frozen=True)
@@ -132,14 +41,14 @@ class Place:
 
     folder: Path
     device: str
-    limit: float = LIMIT
+    limit: float = world.LIMIT
 
     @property
     def config(self) -> Config:
-        return config_of(self.folder, self.device)
+        return world.config_of(self.folder, self.device)
 
     def command(self, name: str) -> list[str]:
-        return [*BAPO, name, *overrides(self.folder, self.device)]
+        return [*BAPO, name, *world.overrides(self.folder, self.device)]
 
 
 class Failed(Exception):
@@ -154,8 +63,8 @@ def main(device: str, keep: Path | None = None) -> int:
     folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     found = checked(Place(folder, device))
-    print(table(found), end="")
-    failed = not all(row.ok for row in found)
+    print(world.table(found), end="")
+    failed = bool(world.wrong(found))
     if keep or failed:
         print(f"logs and results: {folder}", file=sys.stderr)
     else:
@@ -166,7 +75,7 @@ def main(device: str, keep: Path | None = None) -> int:
 def checked(place: Place) -> list[Row]:
     """Return the rows; a job that fails ends the check, as the later ones build on it."""
     found = machine(place.device)
-    steps = (made, trained, evaluated) if all(row.ok for row in found) else ()
+    steps = () if world.wrong(found) else (made, engines, trained, exported, evaluated)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
@@ -185,16 +94,16 @@ def machine(device: str) -> list[Row]:
     for name, code in looks.items():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
-        found.append(Row(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
+        found.append(judged(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
     if device == "cuda":
         sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]
         text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"
-        if any(size < 0.95 * SMALLEST for size in sizes):  # enough for the check itself
-            text += f"; under {SMALLEST} GB no model of the paper can be trained (docs/single_gpu.md has smaller)"
-        found.append(Row("memory", True, text))
+        if any(size < 0.95 * world.SMALLEST for size in sizes):  # enough for the check itself
+            text += f"; under {world.SMALLEST} GB no model of the paper can be trained (docs/single_gpu.md has smaller)"
+        found.append(Row("memory", FINE, text))
     cpus, enough = allocation.cpus(), 4 if device == "cuda" else 1
     cure = "give the job 8 CPU cores a GPU: graders, Ray and vLLM share them"
-    return [*found, Row("CPU cores", cpus >= enough, str(cpus), cure)]
+    return [*found, judged("CPU cores", cpus >= enough, str(cpus), cure)]
 
 
 def made(place: Place) -> list[Row]:
@@ -205,13 +114,21 @@ def made(place: Place) -> list[Row]:
     return []
 
 
+def engines(place: Place) -> list[Row]:
+    """vLLM's log-probabilities against the trainer's, with altered weights, and after a sleep"""
+    from bapo.gpucheck.engine import FILE
+
+    _job(place, "engine", [*ENGINE, str(place.folder), place.device], "vLLM")
+    return [Row(**row) for row in read_json(place.folder / FILE)]
+
+
 def trained(place: Place) -> list[Row]:
     """BAPO with v = 2 in verl, killed after two steps and resumed"""
     command, config = place.command("train"), place.config
     home, name = run_directory(config), "killed and resumed"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
-    if not _job(place, "train", command, "training", until=f"step {KILLED_AFTER}/"):
-        raise Failed(Row(name, False, "the run was over before it could be killed", "give the command again"))
+    if not _job(place, "train", command, "training", until=f"step {world.KILLED_AFTER}/"):
+        raise Failed(Row(name, WRONG, "the run was over before it could be killed", "give the command again"))
     _job(place, "resume", command, "resumed training")
     steps = read_table(home / STEPS)
     gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
@@ -220,20 +137,20 @@ def trained(place: Place) -> list[Row]:
     log = place.folder / "resume.log"
     went_on = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
     return [
-        Row(
+        judged(
             "BAPO steps",
             ages == right and updates > 0,
-            f"{len(steps)} of {LENGTH}, {updates} updates, rollout policy {ages} steps old",
+            f"{len(steps)} of {world.STEPS}, {updates} updates, rollout policy {ages} steps old",
             f"there should be updates, and a rollout policy {right} steps old; report this with {home / 'verl.log'}",
         ),
-        Row(
+        judged(
             "rollouts in training",
-            gap <= MISMATCH[place.device],
+            gap <= world.MISMATCH[place.device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
             f"{clipped:.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         ),
-        Row(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
+        judged(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
     ]
 
 
@@ -246,12 +163,27 @@ def expected_ages(config: Config) -> list[int]:
     return ages
 
 
+def exported(place: Place) -> list[Row]:
+    """the model that a run leaves"""
+    from safetensors import safe_open
+
+    config = place.config
+    home = run_directory(config)
+    checkpoint = home / read_json(home / SUMMARY)["checkpoint"]
+    types = set()
+    for path in checkpoint.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            types |= {str(file.get_tensor(name).dtype).removeprefix("torch.") for name in file.keys()}  # noqa: SIM118
+    cure = f"the export should be {config.model.dtype}; report this"
+    return [judged("export", types == {config.model.dtype}, f"{checkpoint.name}: {', '.join(sorted(types))}", cure)]
+
+
 def evaluated(place: Place) -> list[Row]:
     """ten prompts evaluated with vLLM"""
     _job(place, "evaluate", place.command("evaluate"), "evaluation")
-    result = read_json(run_directory(place.config) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
+    result = read_json(run_directory(place.config) / "eval" / SUMMARY)["benchmarks"][world.BENCHMARK]
     found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
-    return [Row("evaluation", result["problems"] == PROMPTS, found, "report this")]
+    return [judged("evaluation", result["problems"] == world.PROMPTS, found, "report this")]
 
 
 def last_error(text: str) -> str:
@@ -276,7 +208,7 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
         try:
             while process.poll() is None and not killed:
                 if time.monotonic() > end:
-                    raise Failed(Row(title, False, f"not done after {place.limit:.0f} s", f"see {log}"))
+                    raise Failed(Row(title, WRONG, f"not done after {place.limit:.0f} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.5)
         finally:  # also on Ctrl-C, which a session of its own does not get
@@ -285,5 +217,5 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
             process.wait()
     if process.returncode and not killed:
         found = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        raise Failed(Row(title, False, found[:300], f"see {log}"))
+        raise Failed(Row(title, WRONG, found[:300], f"see {log}"))
     return killed

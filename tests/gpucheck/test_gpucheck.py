@@ -6,22 +6,35 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.late import LATE
 from support.paths import ROOT
 
-from bapo import gpucheck
 from bapo.__main__ import main
 from bapo.gpu import environment
-from bapo.gpucheck import Row
+from bapo.gpucheck import command, world
+from bapo.gpucheck.world import FINE, SKIPPED, WRONG, Row
 
-GOOD = Row("vllm", True, "can be imported")
+if LATE:
+    from bapo.gpucheck import engine
+
+
+GOOD = Row("vllm", FINE, "can be imported")
 
 
 def test_the_table_names_what_is_wrong_with_its_cure() -> None:
-    bad = Row("driver", False, "535, CUDA 13.0 takes 580 or newer", "have the driver updated")
-    text = gpucheck.table([GOOD, bad])
-    assert "NOT  driver  535" in text and "fine vllm " in text
-    assert "driver: have the driver updated" in text and text.endswith("gpu-check: 1 of 2 are not fine\n")
+    bad = Row("driver", WRONG, "535, CUDA 13.0 takes 580 or newer", "have the driver updated")
+    text = world.table([GOOD, bad, Row("vLLM asleep", SKIPPED, "not on CPU cores")])
+    assert "NOT  driver       535" in text and "fine vllm " in text and "-    vLLM asleep" in text
+    assert "driver: have the driver updated" in text and text.endswith("gpu-check: 1 of 3 are not fine\n")
+
+
+def test_differences_and_clipped_ratios() -> None:
+    one, other = [np.array([-1.0, -2.0]), np.array([-0.5])], [np.array([-1.0, -2.5]), np.array([-0.5])]
+    mean, text = engine.difference(one, other)
+    assert mean == pytest.approx(0.5 / 3)
+    assert text == "mean 1.7e-01, maximum 5.0e-01, 33.33% of 3 ratios clipped"  # exp(0.5) = 1.65
 
 
 def test_a_machine_that_cannot_run_is_told_before_anything_starts(
@@ -35,34 +48,35 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     for name, text in packages.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(gpucheck, "_job", lambda *_, **__: pytest.fail("a job was started"))
+    monkeypatch.setattr(command, "_job", lambda *_, **__: pytest.fail("a job was started"))
     assert main(["gpu-check"]) == 1
     lines = capsys.readouterr().out.splitlines()
     rows = {line[5:].split("  ")[0].strip(): line[:4].strip() for line in lines[:6]}
-    del rows["CPU cores"]
-    assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), "NOT") | dict.fromkeys(("verl", "memory"), "fine")
+    assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), WRONG) | {"verl": FINE, "memory": FINE} | {
+        "CPU cores": rows["CPU cores"]
+    }
     assert "RuntimeError: The NVIDIA driver is too old" in lines[0] and "ImportError: libcudart" in lines[1]
     assert "17 GB; under 24 GB no model of the paper can be trained" in " ".join(lines)
-    assert {row.name for row in gpucheck.machine("cpu")} == {"vllm", "verl", "CPU cores"}
+    assert {row.name for row in command.machine("cpu")} == {"vllm", "verl", "CPU cores"}
 
 
 def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpucheck, "machine", lambda device: [GOOD])
+    monkeypatch.setattr(command, "machine", lambda device: [GOOD])
     script = "print('ValueError: first'); print('torch.OutOfMemoryError: no memory'); print('bye'); exit(1)"
-    monkeypatch.setattr(gpucheck, "BAPO", (sys.executable, "-c", script))
-    first, last = gpucheck.checked(gpucheck.Place(tmp_path, "cpu"))
-    assert (first, last.ok, last.found) == (GOOD, False, "torch.OutOfMemoryError: no memory")
+    monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", script))
+    first, last = command.checked(command.Place(tmp_path, "cpu"))
+    assert (first, last.state, last.found) == (GOOD, WRONG, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
 
 
 @pytest.mark.system
 def test_a_job_is_killed_by_force_when_it_says_so_or_takes_too_long(tmp_path: Path) -> None:
     script = f"import time; print('step 2/4', flush=True); time.sleep(600); open({str(tmp_path / 'through')!r}, 'w')"
-    place, words = gpucheck.Place(tmp_path, "cpu"), [sys.executable, "-c", script]
-    assert gpucheck._job(place, "train", words, "training", until="step 2/")
-    assert not gpucheck._job(place, "short", [sys.executable, "-c", "pass"], "training", until="step 2/")
-    with pytest.raises(gpucheck.Failed, match="not done after 1 s"):
-        gpucheck._job(gpucheck.Place(tmp_path, "cpu", limit=1), "slow", words, "slow")
+    place, words = command.Place(tmp_path, "cpu"), [sys.executable, "-c", script]
+    assert command._job(place, "train", words, "training", until="step 2/")
+    assert not command._job(place, "short", [sys.executable, "-c", "pass"], "training", until="step 2/")
+    with pytest.raises(command.Failed, match="not done after 1 s"):
+        command._job(command.Place(tmp_path, "cpu", limit=1), "slow", words, "slow")
     assert not (tmp_path / "through").exists()
 
 
@@ -71,13 +85,13 @@ def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, 
     pytest.importorskip("verl")
     from bapo.engines.verl import verl_config
 
-    config = gpucheck.config_of(tmp_path, device)
-    ages = gpucheck.expected_ages(config)
-    assert len(ages) == gpucheck.LENGTH and sorted(set(ages)) == [0, 1]  # both: pushed fresh, and pushed delayed
+    config = world.config_of(tmp_path, device)
+    ages = command.expected_ages(config)
+    assert len(ages) == world.STEPS and sorted(set(ages)) == [0, 1]  # both: pushed fresh, and pushed delayed
     heads = config.model.architecture
     assert heads.hidden_size // heads.num_attention_heads >= 32  # vLLM's attention on CPU cores knows no smaller head
     rollout = verl_config.resolve(config, device).actor_rollout_ref.rollout
-    assert rollout.name == "vllm" and (device == "cpu" or rollout.gpu_memory_utilization == gpucheck.SHARE)
+    assert rollout.name == "vllm" and (device == "cpu" or rollout.gpu_memory_utilization == world.SHARE)
 
 
 @pytest.mark.slow
@@ -89,5 +103,5 @@ def test_a_machine_with_vllm_is_fine(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "bapo", "gpu-check", "--device", "cpu", "--keep", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout + done.stderr
-    names = ("BAPO steps", "rollouts in training", "killed and resumed", "evaluation")
+    names = ("vLLM's log-probabilities", "altered weights", "BAPO steps", "killed and resumed", "export", "evaluation")
     assert [name for name in names if f"fine {name}" not in done.stdout] == []
