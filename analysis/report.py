@@ -24,7 +24,7 @@ from analysis.sharing import located
 from analysis.study import Block, Study, evaluated, load, workflow_command
 from bapo import project
 from bapo.errors import UserError
-from bapo.store.files import MANIFEST, SUMMARY, read_json, write_text
+from bapo.store.files import MANIFEST, read_json, write_text
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: the heading, where no project has another
@@ -88,7 +88,6 @@ def write(home: Path, out: Path | None = None) -> Path:
         claims=None if about else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
         audit=None if about else markdown(audit.markdown(audit.audit(audit.load(audit.SETUP)))),
         imports=_imports(home),
-        runs=[(study, *_finished(study)) for study in studies],
         command=lambda target: workflow_command([target], first.config),
         main="all" if about else MAIN,
         own=about is not None,
@@ -126,12 +125,6 @@ def findings_of(study: Study) -> list[Finding]:
         over = {title: pair for b, title in titles.items() if (pair := results.between(pairs, shown, b))}
         found.append(Finding(block, best, shown, over))
     return found
-
-
-def _finished(study: Study) -> tuple[int, int]:
-    """Return how many runs of a study have finished, and how many it has."""
-    runs = [cell.run for block in study.blocks for cells in block.methods.values() for cell in cells]
-    return sum((run / SUMMARY).exists() for run in runs), len(runs)
 
 
 def _imports(home: Path) -> list[dict[str, Any]]:

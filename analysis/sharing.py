@@ -1,17 +1,14 @@
 """Results as an RO-Crate, written by ``rocrate``, and the check that a crate is whole and unchanged.
 
-A crate holds the sealed files of a scale's runs, what the analysis made of them, and who made what from what.
+A crate holds the sealed files of a scale's runs, what the analysis made of them, and the records of how.
 ``sha256sum -c manifest-sha256.txt`` in it needs nothing of this suite.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from analysis.claims.view import finished, load_studies
 from analysis.study import Base, Block, Cell, Study
@@ -21,10 +18,8 @@ from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, read_json, sha256, verify_files, write_text
 
 SUMS = "manifest-sha256.txt"
-PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 PAPER = "https://arxiv.org/abs/2602.20722"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
-EVALUATIONS = ("eval", "curve")
 
 
 # ------------------------------------------------------------------------------------------------ places
@@ -54,39 +49,25 @@ def located(study: Study, home: Path) -> Study:
 
 @dataclass
 class Packed:
-    """What goes into a crate. files: name in the crate -> the file; left_out: runs that have not finished.
+    """What goes into a crate.
 
-    actions: what made files, as RO-Crate names it: name, startTime, endTime, commit, object (inputs), result.
+    files: name in the crate -> the file; left_out: runs that have not finished; ended: when runs did.
     """
 
     files: dict[str, Path] = field(default_factory=dict)
-    actions: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     titles: list[str] = field(default_factory=list)
 
-    def sealed(self, folder: Path, name: str, title: str) -> None:
-        """Add a finished folder's manifest, configuration and fingerprinted files, checked, and what made them."""
+    def sealed(self, folder: Path, name: str) -> None:
+        """Add a finished folder's manifest, configuration and fingerprinted files, checked."""
         if not (folder / SUMMARY).exists():
             return
-        names = [MANIFEST, SUMMARY, *(n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n)]
-        made = {f"{name}/{n}": folder / n for n in names if (folder / n).is_file()}
-        asked = {f"{name}/{CONFIG}": folder / CONFIG} if (folder / CONFIG).is_file() else {}
-        self.files |= made | asked
-        manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else {}
-        times = {"startTime": manifest.get("started"), "endTime": manifest.get("ended")}
-        commit = (manifest.get("code") or {}).get("commit")
-        self.actions.append({"name": title, **times, "commit": commit, "object": [*asked], "result": [*made]})
-
-    def products(self, record: Path, home: Path, root: str) -> None:
-        """Add the tables, figures or pages that a record seals."""
-        folder, content = record.parent.parent, read_json(record)
-        read = [Path(os.path.normpath(folder / name)) for name in content["inputs"]]
-        there = [p for p in (*(folder / n for n in content["files"]), record) if p.is_file()]
-        made = {f"{root}/{p.relative_to(home)}": p for p in there}
-        self.files |= made
-        inputs = [f"{root}/{path.relative_to(home)}" for path in read if path.is_relative_to(home)]
-        about = {"name": content["command"], "endTime": content["written"], "commit": content["code"].get("commit")}
-        self.actions.append(about | {"object": inputs, "result": [*made]})
+        sealed = [n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n]
+        there = [n for n in (CONFIG, MANIFEST, SUMMARY, *sealed) if (folder / n).is_file()]
+        self.files |= {f"{name}/{n}": folder / n for n in there}
+        if MANIFEST in there and (ended := read_json(folder / MANIFEST).get("ended")):
+            self.ended.append(ended)
 
 
 def collect(home: Path) -> Packed:
@@ -111,13 +92,14 @@ def collect(home: Path) -> Packed:
         if not finished(cell, isinstance(cell, Base)):
             packed.left_out.append(name)
             continue
-        packed.sealed(run, name, f"Training: {name}")
-        for part in EVALUATIONS:
-            packed.sealed(run / part, f"{name}/{part}", f"Evaluation: {name}/{part}")
+        packed.sealed(run, name)
+        for part in ("eval", "curve"):
+            packed.sealed(run / part, f"{name}/{part}")
     if len(packed.left_out) == len(runs):
         raise UserError(f"{home}: none of its {len(runs)} runs is finished; run them first")
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
-        packed.products(record, home, root)
+        made = [record.parent.parent / n for n in read_json(record)["files"]]
+        packed.files |= {f"{root}/{p.relative_to(home)}": p for p in (*made, record) if p.is_file()}
     own = project.folder()
     if own is not None and home.is_relative_to(own.resolve()):
         packed.files |= {f"project/{p.relative_to(own).as_posix()}": p for p in project.sources(own)}
@@ -129,7 +111,6 @@ def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
 
     Raises UserError where ``out`` exists.
     """
-    from rocrate.model.contextentity import ContextEntity
     from rocrate.rocrate import ROCrate
 
     if out.exists():
@@ -139,15 +120,9 @@ def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
     left = f" Not finished and left out: {', '.join(packed.left_out)}." if packed.left_out else ""
     crate.description = f"Results of the reproduction suite for Buffer Matters (BAPO).{left}"
     crate.license, crate.isBasedOn = license, PAPER
-    crate.datePublished = max((a["endTime"] for a in packed.actions if a["endTime"]), default="1980-01-01")
-    crate.root_dataset["conformsTo"] = crate.add(ContextEntity(crate, PROFILE, {"@type": "CreativeWork"}))
-    files = {n: crate.add_file(p, n, properties={"sha256": sha256(p)}) for n, p in sorted(packed.files.items())}
-    for action in packed.actions:
-        commit = action["commit"] or "unknown"
-        suite = crate.add(ContextEntity(crate, f"#suite-{commit}", {"@type": "SoftwareApplication", "version": commit}))
-        sides = [[files[name] for name in action[side] if name in files] for side in ("object", "result")]
-        known = {key: action[key] for key in ("name", "startTime", "endTime") if action.get(key)}
-        crate.add_action(suite, f"#{re.sub(r'[^A-Za-z0-9]+', '-', action['name'])}", *sides, properties=known)
+    crate.datePublished = max(packed.ended, default="1980-01-01")
+    for name, file in sorted(packed.files.items()):
+        crate.add_file(file, name, properties={"sha256": sha256(file)})
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         folder = Path(temporary, "crate")
         crate.write(folder)

@@ -61,7 +61,7 @@ def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
     assert not [e for e in elements if e[0] == "script" or any(name.startswith("on") for name in e[1])]
     assert {attributes["src"][:15] for tag, attributes in elements if tag == "img"} == {"data:image/svg+x"[:15]}
     named = {attributes.get("id") for _, attributes in elements}
-    assert {"findings", "table1", "table2", "figure4_training_curves", "claims", "first", "audit", "runs"} <= named
+    assert {"findings", "table1", "table2", "figure4_training_curves", "claims", "first", "audit"} <= named
     links = {attributes["href"] for tag, attributes in elements if tag == "a"}
     assert {"tables/table1.csv", "tables/table1_forest.svg", "figures/figure4_training_curves.csv", "#first"} <= links
     parts = report._parts(home / "tables", home)
