@@ -177,7 +177,8 @@ def _sweep(arguments: Namespace) -> int:
 def _data(config: Config, _: Namespace) -> None:
     from bapo.tasks.job import make_data
 
-    make_data(config, partial(print, file=sys.stderr))
+    for split, counts in make_data(config)["problems"].items():
+        print(f"{split}: {', '.join(f'{count} {name}' for name, count in counts.items())}", file=sys.stderr)
 
 
 def _base(config: Config, _: Namespace) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from bapo.errors import UserError
 from bapo.store.files import Json
 
 if TYPE_CHECKING:
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
 
     from bapo.experiments.schema import Config, DataConfig
     from bapo.graders.verdict import Verdict
-
-Progress = Callable[[str], None]
-
-
-def silent(text: str) -> None:
-    """Say nothing of what is done."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +51,9 @@ class Task:
     roles: ClassVar[Mapping[str, str]] = {}  #: stand-in's test split -> the paper's, whose column of Table 1 it takes
     images: ClassVar[bool] = False  #: whether its problems show images
 
-    def lacks(self, method: str) -> UserError:
-        """Return the error of a class without a method that is needed."""
-        return UserError(f"task {self.name}: its class {type(self).__name__} has no method {method}; write it")
-
     def verify(self, response: str, ground_truth: str) -> Verdict:
         """Grade the text of one response. Never raises because of the response."""
-        raise self.lacks("verify")
+        raise NotImplementedError
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return responses that the verifier must accept, made of the ground truth alone; UserError for none."""
@@ -74,13 +63,13 @@ class Task:
         """Return an expert's worked solution; None where the task knows none. prompt: white space may be missing."""
         return None
 
-    def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
+    def write_data(self, config: Config, folder: Path) -> Json:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.
         Raises UserError naming the key and the cure.
         """
-        raise self.lacks("write_data")
+        raise NotImplementedError
 
     def read_set(
         self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
@@ -89,15 +78,15 @@ class Task:
 
         hub: entries as :mod:`bapo.tasks.sources` reads them. Raises UserError naming the key or file and the cure.
         """
-        raise self.lacks("read_set")
+        raise NotImplementedError
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         """Generate the ``data.split_sizes.base`` documents that a base model is trained on, with their counts."""
-        raise self.lacks("documents")
+        raise NotImplementedError
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""
-        raise self.lacks("build_tokenizer")
+        raise NotImplementedError
 
     def image_size(self, config: Config) -> int | None:
         """Return the side, in pixels, of the square images that a model trained from scratch reads; None: text only."""
@@ -105,4 +94,4 @@ class Task:
 
     def grade_line(self, line: Json) -> Verdict:
         """Grade one line of a file of responses. Raises UserError naming a wrong field, KeyError for a missing one."""
-        raise self.lacks("grade_line")
+        raise NotImplementedError

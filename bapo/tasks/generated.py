@@ -13,7 +13,7 @@ from bapo.errors import UserError
 from bapo.experiments.schema import Node
 from bapo.store.files import Json
 from bapo.tasks import files
-from bapo.tasks.base import Problem, Progress, Task, silent
+from bapo.tasks.base import Problem, Task
 from bapo.validate import plain, read, wrong
 
 if TYPE_CHECKING:
@@ -43,24 +43,23 @@ class GeneratedTask(Task):
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         """Generate the problems of ``split``. Returns them with their counts for the summary."""
-        raise self.lacks("problems")
+        raise NotImplementedError
 
-    def write_hub(self, config: Config, folder: Path, say: Progress) -> Json:
+    def write_hub(self, config: Config, folder: Path) -> Json:
         """Write the splits from public sets, as :meth:`Task.write_data` does."""
-        raise self.lacks("write_hub")
+        raise NotImplementedError
 
-    def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
+    def write_data(self, config: Config, folder: Path) -> Json:
         data = config.data
         if data.source == "hub":
-            return self.write_hub(config, folder, progress)
+            return self.write_hub(config, folder)
         check_data(data, self.prompts, self.splits)
         counts = {}
-        for split, size in data.split_sizes.items():
+        for split in data.split_sizes:
             if split == "base":  # the base job draws its documents, if it trains at all
                 continue
             problems, counts[split] = self.problems(data, split, seeds.generator(data.seed, self.name, split))
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-            progress(f"{split}: {size} problems")
         return counts
 
 
@@ -83,11 +82,10 @@ def require_worked(data: DataConfig) -> None:
             raise wrong(None, f"data.{key}", getattr(data, key), cure)
 
 
-def too_many(split: str, count: int, available: int, what: str, cure: str) -> UserError:
+def too_many(split: str, count: int, available: int, what: str) -> UserError:
     """Return the error of a split that owns too few problems."""
-    return UserError(
-        f"data.split_sizes.{split}: {count} distinct {what} are wanted but only {available} could be found; {cure}"
-    )
+    cure = "ask for fewer, or let data.generator draw from more"
+    return UserError(f"data.split_sizes.{split}: {count} distinct {what} are wanted but only {available} found; {cure}")
 
 
 class Step(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, fingerprints, verify_files, write_json
 from bapo.store.lock import remade
-from bapo.tasks.base import Progress, Task, silent
+from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 
 if TYPE_CHECKING:
@@ -42,38 +42,33 @@ def _finished(folder: Path, identity: str, words: tuple[str, str], command: str)
     return folder
 
 
-def make_data(config: Config, progress: Progress = silent) -> Json:
-    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints.
-
-    progress: called with a line of text for what was found and written. Raises UserError.
-    """
+def make_data(config: Config) -> Json:
+    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints."""
     folder = data_directory(config)
     identity = data_identity(config)
     with remade(folder, identity):
         task = tasks.get(config.task.name)
-        counts = task.write_data(config, folder, progress)
+        counts = task.write_data(config, folder)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
-        benchmarks = {n: folder / f"{n}.parquet" for n in config.data.split_sizes if n in task.benchmarks}
-        truths = {n: [(p.id, p.ground_truth) for p in read_problems(path)] for n, path in benchmarks.items()}
-        summary = {
-            "identity": identity,
-            "problems": counts,
-            "golds": {name: check_golds(task, truths[name], path) for name, path in benchmarks.items()},
-            "files": fingerprints(folder, files),
-        }
+        golds = {}
+        for name in config.data.split_sizes:
+            if name in task.benchmarks:
+                path = folder / f"{name}.parquet"
+                golds[name] = check_golds(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)
+        summary = {"identity": identity, "problems": counts, "golds": golds, "files": fingerprints(folder, files)}
         write_json(folder / SUMMARY, summary)
     return summary
 
 
-def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Path | str) -> int:
+def check_golds(task: Task, problems: Sequence[tuple[str, str]], where: Path | str) -> int:
     """Grade all gold responses: a verifier must accept what its own ground truths say, or no accuracy means anything.
 
     problems: (id, ground truth); where: the file or set, for the message. Returns the number of gold responses; zero
     where the task knows none. Raises UserError listing the problems whose gold is not accepted.
     """
-    graded, refused, problems = 0, [], list(problems)
+    graded, refused = 0, []
     for row, (name, truth) in enumerate(problems):
         try:
             responses = task.gold_responses(truth)

@@ -15,7 +15,7 @@ from bapo.graders.extract import boxed
 from bapo.graders.verdict import RIGHT, Verdict
 from bapo.store.files import Json, write_json
 from bapo.tasks import files, sources
-from bapo.tasks.base import Problem, Progress, Task
+from bapo.tasks.base import Problem, Task
 from bapo.tasks.generated import GeneratedTask, check_data
 from bapo.validate import wrong
 
@@ -72,7 +72,7 @@ class RealTask(Task):
         rows, _ = sources.read_rows(entry, data_folder, self.columns)
         return [to_problem(self.item(row, entry), self.real_prompts(prompt)[prompt]) for row in rows[: sizes[split]]]
 
-    def write_hub(self, config: Config, folder: Path, say: Progress) -> Json:
+    def write_hub(self, config: Config, folder: Path) -> Json:
         """Write ``<split>.parquet`` of every split of ``data.split_sizes`` and the report.
 
         A size is the most problems that are taken of a set, from its first row on; benchmarks are never cleaned. The
@@ -112,10 +112,6 @@ class RealTask(Task):
             train = [item for item in items["train"] if item.id not in left_out]
             too_long = [item.id for item in train if len(_PIECES.findall(item.text)) > LONGEST]
             items["train"] = [item for item in train if item.id not in too_long]
-            say(
-                f"left out of training: {len(left_out)} problems whose answer is empty or unreadable, "
-                f"{len(too_long)} of more than {LONGEST} tokens"
-            )
         if "probe" in sizes and "probe" not in items:
             pool = items["train"][: sizes["train"]]
             order = seeds.generator(data.seed, self.name, "probe").permutation(len(pool))

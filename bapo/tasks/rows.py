@@ -13,7 +13,6 @@ from bapo.graders import mathematics
 from bapo.graders.extract import boxed, last_box, without_thinking
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.store.files import Json
-from bapo.tasks.base import Progress, silent
 from bapo.tasks.real import PROMPTS, RealTask
 from bapo.validate import wrong
 
@@ -94,8 +93,8 @@ class RowsTask(RealTask):
             prompts[prompt] = prompt
         return prompts
 
-    def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
+    def write_data(self, config: Config, folder: Path) -> Json:
         if config.data.source != "hub":
             cure = f"the rows of task {self.name} are read, not generated; set data.source: hub"
             raise wrong(None, "data.source", config.data.source, cure)
-        return self.write_hub(config, folder, progress)
+        return self.write_hub(config, folder)

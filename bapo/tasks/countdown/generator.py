@@ -18,7 +18,6 @@ from bapo.tasks.generated import Options, Share, Step, owner, too_many
 from bapo.validate import wrong
 
 SIGNS = ("+", "-", "*", "/")
-_CURE = "ask for fewer or raise data.generator.number_max"
 _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
 
 
@@ -96,7 +95,7 @@ class ReducedGenerator(Options):
                 instances.setdefault(problem_id(instance.numbers, instance.target), instance)
             barren = barren + 1 if len(instances) == before else 0
             if barren == 50:
-                raise too_many(split, count, len(instances), f"problems with {size} numbers", _CURE)
+                raise too_many(split, count, len(instances), f"problems with {size} numbers")
         return list(instances.values())[:count]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
@@ -170,7 +169,7 @@ class EasyGenerator(Options):
             raise wrong(None, f"data.split_sizes.{split}", count, cure)
         pools = {size: self._owned(size, split) for size in EASY_SHARES if EASY_SHARES[size][split]}
         if sum(map(len, pools.values())) < count:
-            raise too_many(split, count, sum(map(len, pools.values())), "problems", _CURE)
+            raise too_many(split, count, sum(map(len, pools.values())), "problems")
         wanted_twos = round(count * self.two_number_share)
         twos = max(min(wanted_twos, len(pools.get(2, ()))), count - len(pools.get(3, ())))
         chosen = []

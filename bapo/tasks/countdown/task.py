@@ -11,7 +11,7 @@ from bapo.graders.mathematics import read_response
 from bapo.graders.verdict import Verdict
 from bapo.store.files import Json, write_json
 from bapo.tasks import files, sources
-from bapo.tasks.base import Document, Problem, Progress
+from bapo.tasks.base import Document, Problem
 from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown.generator import GENERATORS, ReducedGenerator
 from bapo.tasks.countdown.problems import EASY_SPLITS, SPLITS, problem_id, solve_steps, to_expression, to_few_shot
@@ -116,7 +116,7 @@ class Countdown(GeneratedTask):
             "noisy": sum(i.steps[-1].result != i.target for i in instances),
         }
 
-    def write_hub(self, config: Config, folder: Path, say: Progress) -> Json:
+    def write_hub(self, config: Config, folder: Path) -> Json:
         data = config.data
         check_data(data, FORMATS, self.splits)
         sets = load(data.hub, data.split_sizes, config.paths.data_folder)
@@ -125,7 +125,6 @@ class Countdown(GeneratedTask):
             problems, counts[split] = _problems(rows.problems, data.prompt)
             counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-            say(f"{split}: {len(problems)} problems; {rows.duplicates} duplicates, {rows.overlaps} in another split")
         digests = {name: digest for rows in sets.values() for name, digest in rows.digests.items()}
         read = {split: len(rows.problems) + rows.duplicates + rows.overlaps for split, rows in sets.items()}
         kept = {split: len(rows.problems) for split, rows in sets.items()}

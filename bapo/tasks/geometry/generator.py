@@ -148,8 +148,7 @@ class DiagramGenerator(Options):
                         chosen.setdefault(diagram.name, Instance(diagram, question))
                 barren = barren + 1 if len(chosen) == before else 0
                 if barren == 50:
-                    cure = "ask for fewer or lower data.generator.angle_step"
-                    raise too_many(split, wanted, len(chosen), f"diagrams of the kind {kind}", cure)
+                    raise too_many(split, wanted, len(chosen), f"diagrams of the kind {kind}")
             instances += chosen.values()
         return [instances[i] for i in rng.permutation(count)]
 

@@ -255,8 +255,7 @@ class Generator(Options):
                     instances[instance.id] = instance
                     break
             else:
-                cure = "ask for fewer or raise data.generator.value_max"
-                raise too_many(split, count, len(instances), "problems", cure)
+                raise too_many(split, count, len(instances), "problems")
         problems = list(instances.values())
         return [problems[i] for i in rng.permutation(count)]
 

@@ -75,7 +75,7 @@ class Sums(Options):
             drawn = Sum(*(int(n) for n in rng.integers(10 ** (digits - 1), 10**digits, 2)))
             if drawn.id not in _SHOWN and owner(drawn.id, SHARES[digits]) == split:
                 found.setdefault(drawn.id, drawn)
-        raise too_many(split, count, len(found), "sums", "ask for fewer")
+        raise too_many(split, count, len(found), "sums")
 
 
 def _number(response: str) -> int | None:
