@@ -15,7 +15,7 @@ from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import parse_yaml
+from bapo.validate import parse_yaml, refused
 
 
 def _listed(value: object) -> object:
@@ -38,39 +38,26 @@ _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
 
 class Settings(BaseModel):
-    """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``.
-
-    A description completes "KEY: must be ...".
-    """
+    """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scale: Text = Field("laptop", description="the name of a file in experiments/scale/, for example laptop or paper")
-    engine: Literal["torch", "verl"] | None = Field(None, description="torch or verl (default the scale's usual one)")
-    device: Literal["auto", "cpu", "cuda"] | None = Field(None, description="auto, cpu or cuda")
-    results: Text = Field("results", description="a folder")
-    data_folder: Text | None = Field(None, description="a folder with local copies of the hub's data sets")
-    tracking: Literal["wandb", "none"] | None = Field(None, description="wandb or none")
-    methods: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(
-        (), description="a list of files in experiments/method/, for example methods=[grpo,bapo] (default the study's)"
-    )
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)] = Field(
-        (), description="a list of integers of 0 or more, for example seeds=[1,2,3] (default the study's)"
-    )
-    trials: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="an integer of 1 or more, the trials of a free sweep (default the sweep's)"
-    )
-    #: whether jobs start as children of one process (bapo/warm)
-    warm: bool = Field(True, description="true or false")
-    progress: Literal["line", "plain"] = Field("line", description="line or plain (all that the jobs print)")
-    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_words)] = Field(
-        (),
-        description="a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for "
-        "example 'apptainer exec --nv bapo.sif python' (default the interpreter of all jobs)",
-    )
-    set: Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*=")], ...], BeforeValidator(_words)] = Field(
-        (), description="a list of overrides, for example 'set=[\"train.steps=50\"]'"
-    )
+    scale: Text = "laptop"  # a file in experiments/scale/
+    engine: Literal["torch", "verl"] | None = None  # None: the scale's usual one
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    results: Text = "results"  # a folder
+    data_folder: Text | None = None  # with local copies of the hub's data sets
+    tracking: Literal["wandb", "none"] | None = None
+    methods: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = ()  # in place of the study's
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)] = ()  # in place of the study's
+    trials: Annotated[int, Field(ge=1)] | None = None  # of a free sweep, in place of the sweep's
+    warm: bool = True  # whether jobs start as children of one process (bapo/warm)
+    progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print
+    #: a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example
+    #: 'apptainer exec --nv bapo.sif python'; (): the interpreter of all jobs
+    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_words)] = ()
+    #: overrides, for example 'set=["train.steps=50"]'
+    set: Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*=")], ...], BeforeValidator(_words)] = ()
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -115,7 +102,7 @@ class Settings(BaseModel):
 def read_settings(keywords: Json) -> Settings:
     """Check ``--config`` against the keys of Settings and the names in ``experiments/``.
 
-    Raises UserError: one sentence with the key and the allowed values.
+    Raises UserError: one sentence with the key and what is allowed.
     """
     keys = Settings.model_fields
     values = {k: v for k, v in keywords.items() if v is not None and k != "title"}  # bapo.yaml is passed whole
@@ -124,8 +111,7 @@ def read_settings(keywords: Json) -> Settings:
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-        raise UserError(f"--config {key}={values[key]}: must be {keys[key].description}") from None
+        raise UserError(f"--config {refused(error, None)}") from None
     places.require_name(f"--config scale={settings.scale}", "scale", settings.scale)
     for method in settings.methods:
         places.require_name(f"--config methods={method}", "method", method)

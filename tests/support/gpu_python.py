@@ -40,7 +40,6 @@ def recorded(work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
             "command": arguments.command,
             "method": config.method.name,
             "gpus": os.environ[devices.VISIBLE],
-            "interpreter": sys.executable,
             "slurm": os.environ.get("SLURM_JOB_ID"),
             "begun": time.time(),
         }

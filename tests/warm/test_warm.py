@@ -68,15 +68,6 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.fixture(params=["as usual", "nohup"])
-def hangup(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Signals as a shell leaves them, or as nohup does: what is started inherits that SIGHUP is ignored."""
-    handler = signal.SIG_IGN if request.param == "nohup" else signal.SIG_DFL
-    before = signal.signal(signal.SIGHUP, handler)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 @pytest.fixture
 def server(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = launch.start()
@@ -104,17 +95,6 @@ def begun(process: subprocess.Popen[str]) -> tuple[int, int]:
     return job, parent
 
 
-@contextlib.contextmanager
-def waiting(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
-    """(client, process of its job, that one's parent) of a job that waits; it is killed at the end."""
-    client = start("waiting", *words)
-    try:
-        yield client, *begun(client)
-    finally:
-        client.kill()
-        finish(client)
-
-
 def gone(pid: int, seconds: float = 300.0) -> bool:
     """Return whether a process ends in time; a zombie has ended."""
     return within(seconds, lambda: not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text())
@@ -133,7 +113,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 # ------------------------------------------------------------------------------------------------ like a fresh process
 
 
-def test_a_child_is_what_a_fresh_process_is(hangup: None, server: subprocess.Popen[bytes]) -> None:
+def test_a_child_is_what_a_fresh_process_is(server: subprocess.Popen[bytes]) -> None:
     warm, plain = (finish(start("job", "a b", "ü", plain=p), "asked\n") for p in (False, True))
     assert {*warm[0].splitlines()} ^ {*plain[0].splitlines()} == set()
     assert warm == plain and warm[2] == 3 and "asked" in warm[0]
@@ -190,14 +170,6 @@ def test_the_warm_process_ends_with_snakemake_after_its_last_job(server: subproc
     assert finish(client)[2] == 15 and server.wait(300) == 0
 
 
-def test_ctrl_c_at_a_terminal_leaves_the_warm_process_alone(server: subprocess.Popen[bytes]) -> None:
-    with waiting() as (client, _, _):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            server.send_signal(number)
-        time.sleep(0.2)
-        assert server.poll() is None and client.poll() is None
-
-
 # ------------------------------------------------------------------------------------------------ plain starts
 
 
@@ -207,8 +179,11 @@ def test_without_a_warm_process_and_in_another_environment_a_job_starts_by_itsel
     assert finish(start("job"))[2] == 3
     with launch.start() as process:
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        with waiting() as (client, job, parent):
-            assert parent != process.pid and job == client.pid
+        client = start("waiting")
+        job, parent = begun(client)
+        client.kill()
+        finish(client)
+        assert parent != process.pid and job == client.pid
         process.kill()
 
 

@@ -105,11 +105,3 @@ def test_demo_then_the_table_through_ctrl_c(tmp_path: Path) -> None:
     began = {str(m.relative_to(there)): read_json(m)["started"] for m in there.rglob("seed*/manifest.json")}
     first, *rest = sorted(began, key=began.__getitem__)  # Countdown, which the demo shows, comes first
     assert first.startswith("countdown/") and any(name.startswith("mathematics/") for name in rest)
-
-
-def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
-    place = Path("results", "smoke", "logs", "data", "countdown.log")
-    (tmp_path / "results" / "smoke" / "countdown" / "data" / "train.parquet" / "in the way").mkdir(parents=True)
-    status, text = into_a_file(tmp_path, (*DEMO, "methods=[grpo]"))
-    last = (tmp_path / place).read_text().splitlines()[-1]
-    assert status != 0 and last in text and f"The end of {place}:" in text and f"{place} says why" in text

@@ -79,22 +79,6 @@ def test_the_version_is_that_of_the_package_and_of_the_citation() -> None:
     assert citation["license"] == PROJECT["license"] == "Apache-2.0"
 
 
-def test_the_test_job_runs_what_the_readme_says() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    for command in (
-        "environment tests test,benchmark\n",  # all that the README asks for, and TRL, without which a test is skipped
-        "ruff check",
-        "ruff format --check",
-        "snakefmt --check",
-        "snakemake --lint",
-        re.search(r"&& (pytest .*)$", readme, re.MULTILINE)[1] + "\n",
-        'pytest -n auto --dist loadfile -m "system or slow"',  # what that leaves out
-    ):
-        assert command in script
-    assert script.rstrip().splitlines()[-1].startswith("printf 'left out: ")  # the last that is printed
-
-
 # ------------------------------------------------------------------------------------------------ GPU nodes
 
 CONTAINERS = ROOT / "containers"
@@ -132,14 +116,10 @@ def test_the_requirements_of_gpu_nodes_are_the_projects_and_their_lock_is_exact(
 
 
 def test_both_recipes_install_and_copy_the_same() -> None:
-    """Nothing without a version, and all that the workflow needs."""
+    """And all that the workflow needs."""
     command = re.compile(r"(?:uv|pip3?) (?:pip )?(?:install|venv) [^&\\\n]*[^&\\\s]")
     installs = command.findall(DOCKER)
     assert installs == command.findall(APPTAINER) and len(installs) == 5
-    files = {"/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt", "/opt/bapo", "/opt/venv", "3.11.14"}
-    for words in (install.split()[2:] for install in installs):
-        named = [w for w in words if not w.startswith("-") and w not in ("install", "pip", *files)]
-        assert [w for w in named if not re.fullmatch(r"[\w.-]+==[\d.]+", w)] == [], words
     copied = re.findall(r"^COPY (.*) \S+$", re.sub(r"\\\n\s*", " ", DOCKER), re.MULTILINE)
     docker = {source for words in copied for source in words.split()}
     pairs = re.findall(r"^\s+(\S+) /opt/bapo/(\S+)$", APPTAINER, re.MULTILINE)

@@ -69,16 +69,6 @@ def test_the_laptops_table_is_81_runs_and_84_evaluations(workflow: Workflow) -> 
     assert len(set(jobs)) == len(jobs)
 
 
-def test_tuning_evaluates_nothing(workflow: Workflow) -> None:
-    """The candidates' runs, and of the base model its weights alone: no test problem is read."""
-    runs = {(cell.method, cell.seed) for cell in load_study("tuning", "smoke").cells}
-    start = ["Problems: countdown", "Base model: qwen2-112k, countdown"]
-    wanted = [*start, *(f"Train: {method}, seed {seed}, qwen2-112k, countdown" for method, seed in runs)]
-    table = ["Runs of tuning", "Table: tuning", "tuning"]
-    assert sorted(workflow.jobs("tuning", "--config", "scale=smoke")) == sorted([*wanted, *table])
-    assert sorted(workflow.jobs("runs_tuning", "--config", "scale=smoke")) == sorted([*wanted, "runs_tuning"])
-
-
 def papers_jobs(study: str) -> set[str]:
     """Everything that the runs of a study at paper scale take, with its evaluations of every kept checkpoint."""
     jobs, curves = set(), load_study(study, "paper").curves
@@ -204,7 +194,6 @@ SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
     [
         # the ablation takes BAPO's values
         ("method/bapo.yaml", "title: +BAPO", "v: 6\ntitle: +BAPO", jobs_of("bapo", "bapo_without_x2")),
-        ("method/grpo.yaml", "title: +GRPO", "title: +GRPO (Shao et al., 2024)", {"Runs of table1"}),
         (SMOKE_COUNTDOWN, "checkpoint:", "evaluation: {seed: 5}\n\ncheckpoint:", EVALUATIONS),
         (
             SMOKE_COUNTDOWN,
@@ -240,6 +229,6 @@ def test_a_dry_run_loads_what_its_jobs_are_told_from(workflow: Workflow) -> None
     done = subprocess.run(command, cwd=workflow.folder, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     loaded = (workflow.folder / "loaded").read_text().split()
-    assert len(loaded) <= 45
+    assert len(loaded) <= 43
     assert {name for name in loaded if name.startswith("analysis")} == {"analysis", "analysis.products"}
     assert not {name.split(".")[1] for name in loaded if "." in name} & {"tasks", "graders", "engines", "evaluation"}
