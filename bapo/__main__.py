@@ -137,10 +137,6 @@ def _job(arguments: Namespace) -> int:
 
     config = compose.compose_config(arguments.overrides)
     if not arguments.cfg:
-        if arguments.command != "data":  # the others load torch first, which may take seconds
-            cell = [config.task.name, config.model.name]
-            cell += [config.method.name, f"seed {config.seed}"] if arguments.command == "train" else []
-            print(f"{arguments.command} {' '.join(cell)}: starting", file=sys.stderr)
         with allocation.begun(), _own_gpus(config, arguments.needed):
             arguments.work(config, arguments)
     elif arguments.command == "train" and config.engine == "verl":

@@ -57,18 +57,15 @@ def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise errors of writing as UserErrors; safetensors reports the operating system's only as text."""
+    """Raise the error of a full disk as a UserError; safetensors reports the operating system's only as text."""
     try:
         yield
     except Exception as error:
         told = re.search(r"os error (\d+)", str(error))
         number = int(told[1]) if told else getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT):
-            cure = "no space left on the device; free some, then run the same command again to resume"
-        elif number in (errno.EROFS, errno.EACCES, errno.EPERM):
-            cure = f"cannot be written ({os.strerror(number)}); make the folder writable or set paths.results"
-        else:
+        if number not in (errno.ENOSPC, errno.EDQUOT):
             raise
+        cure = "no space left on the device; free some, then run the same command again to resume"
         raise UserError(f"{path}: {cure}") from error
 
 
