@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.shared_results import USUAL, accuracy, bits, write_results
+from support.runs import USUAL, accuracy, bits, write_results
 
 from analysis import statistics
 from analysis.__main__ import main

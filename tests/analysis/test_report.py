@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.shared_results import accuracy, write_results
+from support.runs import accuracy, write_results
 
 from analysis import report, study
 from analysis.__main__ import main

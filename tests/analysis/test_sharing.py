@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.shared_results import USUAL, write_results
+from support.runs import USUAL, write_results
 
 from analysis import sharing
 from analysis.__main__ import main

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
-from support.shared_results import write_results
+from support.runs import write_results
 
 from analysis import live, text
 from analysis.live import Job, Jobs, Line

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from bapo.store import provenance
 from bapo.store.files import (
     CONFIG,
     GROUPS,
@@ -142,3 +143,110 @@ def write_study(
     path = root / "study.json"
     write_json(path, {"scale": "laptop", "note": "Made up.", "cells": listed, "benchmarks": names, **extra}, False)
     return path
+
+
+# ------------------------------------------------------------------------------------------------ shared results
+
+N, K, SEEDS = 30, 8, (1, 2)
+#: correct answers of K on problem i, before what a seed adds
+USUAL = {"base": 1, "grpo": 3, "bapo": 5}
+CODE = {"version": "1", "commit": "a" * 40, "dirty": False}
+
+
+def bits(level: int, seed: int, shift: int = 0) -> list[list[int]]:
+    """0/1 [N][K]: problems differ, and a seed answers a few of them differently."""
+    right = [max(0, min(K, level + i % 3 - 1 + int((i * 7 + seed * 3 + shift) % 10 == 0))) for i in range(N)]
+    return [[int(k < r) for k in range(K)] for r in right]
+
+
+def write_results(
+    home: Path,
+    levels: Mapping[str, int] = USUAL,
+    seeds: tuple[int, ...] = SEEDS,
+    config: Mapping[str, object] | None = None,
+    shift: int = 0,
+) -> Path:
+    """A scale's folder with a study, its runs, and a table with its record; the study says results/laptop."""
+    cells, names = [], {"task": "countdown", "model": "tiny"}
+    for method, level in levels.items():
+        if method == "base":
+            write_evaluation(home / "countdown/tiny/base/eval", {"cd": bits(level, 0, shift)})
+            continue
+        for seed in seeds:
+            place = f"countdown/tiny/{method}/seed{seed}"
+            settings = {"seed": seed, "method": {"algorithm": method, "v": 5}, **(config or {})}
+            write_run(home / place, {"cd": bits(level, seed, shift)}, {"rollouts": 100 * level}, config=settings)
+            times = {"started": f"2026-01-0{seed}T00:00:00Z", "ended": f"2026-01-0{seed}T01:00:00Z"}
+            write_json(home / place / MANIFEST, {"identity": "synthetic", "seed": seed, "code": CODE, **times})
+            cells.append({**names, "method": method, "seed": seed, "run": f"results/laptop/{place}"})
+    file, table = home / "studies" / "table1.json", home / "tables" / "table1.csv"
+    bases, benchmarks = [{**names, "run": "results/laptop/countdown/tiny/base"}], {"countdown": [["cd", "CD"]]}
+    write_json(file, {"scale": "laptop", "name": "table1", "cells": cells, "bases": bases, "benchmarks": benchmarks})
+    write_text(table, "method,mean\n" + "".join(f"{m},{v}\n" for m, v in levels.items()))
+    summaries = [home.joinpath(*Path(c["run"]).parts[2:], "summary.json") for c in cells]
+    provenance.record([table], ["analysis", "table1", "--study", str(file)], [file, *summaries])
+    return home
+
+
+def accuracy(level: int, shift: int = 0, seeds: tuple[int, ...] = SEEDS) -> float:
+    """Percent of right answers over the seeds."""
+    return 100 * float(np.mean([bits(level, s, shift) for s in seeds]))
+
+
+# ------------------------------------------------------------------------------------------------ sweeps
+
+PROBLEMS = 8
+
+
+def run(folder: Path, means: list[float]) -> str:
+    """A finished run whose held-out problems end at ``means``; before and beside them stands what must not be read."""
+    rows = [(0, "probe", f"p{i}", 0.0) for i in range(len(means))] + [(6, "train", f"p{i}", 1.0) for i in range(3)]
+    rows += [(6, "probe", f"p{i}", mean) for i, mean in enumerate(means)]
+    return str(write_run(folder, probe=pd.DataFrame(rows, columns=["step", "set", "prompt_id", "mean"])))
+
+
+def distribution(choices: list[Any] | None, low: float = 1, high: float = 30) -> str:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, distribution_to_json
+
+    return distribution_to_json(CategoricalDistribution(choices) if choices else FloatDistribution(low, high))
+
+
+def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[dict[str, Any]], **changes: Any) -> Path:
+    """``trials.json`` of trials given by their values and the accuracy of every problem of each seed."""
+    rows = []
+    for number, t in enumerate(trials):
+        places = {
+            str(s): {"run": run(folder / f"t{number}" / f"seed{s}", table), "accuracy": float(np.mean(table))}
+            for s, table in enumerate(t["seeds"], 1)
+        }
+        value = float(np.mean([p["accuracy"] for p in places.values()])) if places else None
+        row = {"slot": number, "number": number, "state": "complete", "reason": "", "value": value}
+        rows.append(row | t | {"seeds": places})
+    seeds = [1, 2]
+    grpo = {
+        str(s): run(folder / "grpo" / f"seed{s}", [0.3 + 0.02 * i + 0.01 * s for i in range(PROBLEMS)]) for s in seeds
+    }
+    content = {
+        "title": "Small",
+        "scale": "smoke",
+        "note": "Its numbers mean nothing.",
+        "model_title": "Model M",
+        "method_title": "+BAPO",
+        "seeds": seeds,
+        "validation": {"set": "probe", "samples": 4},
+        "parameters": [
+            {"name": n, "title": f"the {n}", "choices": c, "distribution": distribution(c)}
+            for n, c in parameters.items()
+        ],
+        "reference": {"title": "+GRPO", "runs": grpo},
+        "trials": rows,
+    }
+    path = folder / "trials.json"
+    write_json(path, content | changes)
+    return path
+
+
+def table(mean: float, shift: float = 0.01) -> list[list[float]]:
+    """Two seeds, ``shift`` above and below ``mean``, on problems that spread around it alike."""
+    spread = [0.02 * (i - (PROBLEMS - 1) / 2) for i in range(PROBLEMS)]
+    return [[mean + s + x for x in spread] for s in (shift, -shift)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.sweep_tables import PROBLEMS, run, sweep, table
+from support.runs import PROBLEMS, run, sweep, table
 
 from analysis.__main__ import main
 from analysis.beyond.sweep import changes, ends, load
