@@ -73,14 +73,6 @@ def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
     return (logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
-def shaped_ratio(ratio: Tensor, shape: float) -> Tensor:
-    """Return x / (x + shape), steep where the policy finds a token unlikely: an expert's rare tokens are learnt.
-
-    LUFFY's policy shaping (Yan et al. 2504.14945; ``p_div_p_0.1`` of ElliottYan/LUFFY for shape 0.1).
-    """
-    return ratio / (ratio + shape)
-
-
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float = 0.0, centre: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

@@ -10,50 +10,50 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def stability(mu: float, epsilon: float = 0.0) -> float:
-    """Return K(mu) = (1 - sigma) / sigma, sigma = sqrt(mu (1 - mu) + epsilon) (eq. 36); at least 1, at mu = 1/2.
+def stability(mu: float) -> float:
+    """Return K(mu) = (1 - sigma) / sigma, sigma = sqrt(mu (1 - mu)) (eq. 36); at least 1, at mu = 1/2, inf at 0 and 1.
 
-    It is inf for sigma = 0.
+    eq. 36's epsilon is 0 here.
     """
-    return _constant(mu * (1.0 - mu), epsilon)
+    return _constant(mu * (1.0 - mu))
 
 
-def _constant(variance: float, epsilon: float) -> float:
-    sigma = float(np.sqrt(variance + epsilon))
+def _constant(variance: float) -> float:
+    sigma = float(np.sqrt(variance))
     return (1.0 - sigma) / sigma if sigma > 0 else float("inf")
 
 
-def k1(group_size: int, epsilon: float = 0.0) -> float:
+def k1(group_size: int) -> float:
     """Return K1 of the fresh samples, 1/G <= mu <= (G-1)/G (eq. 11, 17)."""
-    return _constant((group_size - 1) / group_size**2, epsilon)
+    return _constant((group_size - 1) / group_size**2)
 
 
-def k2(c1: float, epsilon: float = 0.0) -> float:
+def k2(c1: float) -> float:
     """Return K2 of the re-evaluated samples as printed (eq. 12, 18).
 
     Its premise sigma^2 > c1 (1 - c1) (eq. 30) does not hold for 1 - c1 <= mu < 1: see :func:`k2_worst`.
     """
-    return stability(c1, epsilon)
+    return stability(c1)
 
 
-def k2_worst(c1: float, group_size: int | None = None, epsilon: float = 0.0) -> float:
+def k2_worst(c1: float, group_size: int | None = None) -> float:
     """Return the largest K over the means that eq. 6 admits, c1 < mu < 1.
 
-    Without ``group_size`` it is the supremum over the open interval, approached as mu tends to 1: inf for epsilon = 0.
-    With it, mu is a mean of G binary rewards, and the worst lies at one end of {k/G : c1 < k/G < 1}.
-    Raises ValueError if no mean is admitted.
+    Without ``group_size`` it is the supremum over the open interval, approached as mu tends to 1: inf. With it, mu is a
+    mean of G binary rewards, and the worst lies at one end of {k/G : c1 < k/G < 1}. Raises ValueError if no mean is
+    admitted.
     """
     if group_size is None:
-        return _constant(0.0, epsilon)
+        return float("inf")
     admitted = [k / group_size for k in range(1, group_size) if k / group_size > c1 + 1e-6]
     if not admitted:
         raise ValueError(f"no mean of {group_size} responses lies strictly between c1={c1} and 1")
-    return max(stability(admitted[0], epsilon), stability(admitted[-1], epsilon))
+    return max(stability(admitted[0]), stability(admitted[-1]))
 
 
-def k3(c2: float, c3: float, epsilon: float = 0.0) -> float:
+def k3(c2: float, c3: float) -> float:
     """Return K3 of the replayed samples, c2 <= mu <= c3 (eq. 13, 19): mu (1 - mu) is concave, so worst at an end."""
-    return max(stability(c2, epsilon), stability(c3, epsilon))
+    return max(stability(c2), stability(c3))
 
 
 def lower_bound(

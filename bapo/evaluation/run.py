@@ -145,24 +145,18 @@ def _sample(
     for benchmark in benchmarks:
         name = benchmark.task_name
         progress.set_postfix_str(name, refresh=False)
-        frames[name] = table(config, model, benchmark, identity)
-        store.write_parquet(folder / f"{name}.parquet", frames[name])
+        start = time.monotonic()
+        results, frame = run_benchmark(model, benchmark)
+        frame.insert(6, "seed", config.evaluation.seed)
+        frame.attrs = {  # what the summary needs
+            "identity": identity,
+            "content": _content_digest(frame),
+            "seconds": time.monotonic() - start,
+            "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
+        }
+        store.write_parquet(folder / f"{name}.parquet", frame)
+        frames[name] = frame
     return frames
-
-
-def table(config: Config, model: LM, benchmark: Benchmark, identity: str) -> pd.DataFrame:
-    """Evaluate one benchmark; returns its table of problems and samples, and in ``attrs`` what the summary needs."""
-    start = time.monotonic()
-    results, frame = run_benchmark(model, benchmark)
-    frame["seed"] = config.evaluation.seed
-    frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
-    frame.attrs = {
-        "identity": identity,
-        "content": _content_digest(frame),
-        "seconds": time.monotonic() - start,
-        "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
-    }
-    return frame
 
 
 def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchmark:

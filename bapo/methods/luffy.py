@@ -76,8 +76,8 @@ def mixed(group: Group, others: Group) -> Group:
 
 
 def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
-    """Return -A f(ratio) for each token, f being the policy shaping."""
-    return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)
+    """Return -A f(ratio) for each token: f(x) = x / (x + shape) is steep at tokens that the policy finds unlikely."""
+    return -inputs.advantages[:, None] * (ratio / (ratio + shape) if shape else ratio)
 
 
 class LUFFYConfig(MixedConfig):

@@ -1,12 +1,12 @@
-"""RePO: each prompt brings back some of its earlier responses."""
+"""RePO and ARPO: a prompt brings back earlier responses, in a group of their own or in a group that is all wrong."""
 
 from __future__ import annotations
 
-from itertools import combinations
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
@@ -42,7 +42,7 @@ class RePOConfig(MethodConfig):
 def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
     """Return the indices of the cached responses (oldest first) to bring back.
 
-    rewards: float [n]. Ties keep the cache's order, as in the reference code: "recency" the newest k, "reward" the
+    rewards: [n], 0 or 1. Ties keep the cache's order, as in the reference code: "recency" the newest k, "reward" the
     highest k, "variance" the subset of k with the largest variance and among those the largest sum, "full-scope" all.
     """
     n = len(rewards)
@@ -53,23 +53,10 @@ def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
         return list(range(n - k, n))
     if strategy == "reward":
         return sorted(range(n), key=lambda i: -rewards[i])[:k]
-    if len(np.unique(rewards)) <= 2:
-        return _widest_binary(rewards, k)
-    subsets = list(combinations(range(n), k))
-    scores = rewards[np.array(subsets)].astype(np.float64)
-    best = max(range(len(subsets)), key=lambda i: (round(scores[i].var(), 12), scores[i].sum(), -i))
-    return list(subsets[best])
-
-
-def _widest_binary(rewards: np.ndarray, k: int) -> list[int]:
-    """Make the "variance" choice between two reward values, as near half and half as possible, without all subsets."""
-    top = float(rewards.max())
-    high = [i for i, r in enumerate(rewards) if r == top]
-    low = [i for i, r in enumerate(rewards) if r != top]
-    counts = range(max(0, k - len(low)), min(len(high), k) + 1)
-    ones = max(counts, key=lambda c: (c * (k - c), c))
+    right, wrong = np.flatnonzero(rewards).tolist(), np.flatnonzero(rewards == 0).tolist()
+    ones = max(range(max(0, k - len(wrong)), min(len(right), k) + 1), key=lambda c: (c * (k - c), c))
     # the first subset in the order of itertools.combinations with that many of each
-    return sorted(high[:ones] + low[: k - ones])
+    return sorted(right[:ones] + wrong[: k - ones])
 
 
 class RePO(Method):
@@ -130,3 +117,60 @@ def merge(groups: list[Group]) -> Group:
         samples=None if first.samples is None else type(first.samples).concatenate([g.samples for g in groups]),
         origin=REPLAYED,
     )
+
+
+class ARPOConfig(MethodConfig):
+    kind: Type = "off"
+    clip_high: PositiveFloat = 0.3
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+    capacity: PositiveInt = 8  # correct responses kept per prompt
+    positive: float = 0.1  # a response with a reward above this is kept
+    max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
+    max_mean: float = 0.2  # and their mean below this
+
+
+class ARPO(Method):
+    """Agentic replay policy optimization (Lu et al. 2505.16282; dvlab-research/ARPO ``ray_trainer.apply_replay``).
+
+    The first response of a failed group is replaced by one of the prompt's stored correct responses, drawn at random;
+    this step's correct responses enter the store afterwards. The reference recomputes old log-probabilities under the
+    current policy, even for stored responses; here the ratio of a stored response is to the policy that sampled it.
+    Clip 0.2/0.3, no KL.
+    """
+
+    Config = ARPOConfig
+    config: ARPOConfig
+    kept: ResponseCache
+    summary = "a stored correct response takes a place in groups that are all wrong"
+    source = "Lu et al. 2505.16282; dvlab-research/ARPO"
+    cost = "1 x rollouts"
+
+    def __init__(self, config: ARPOConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.kept = ResponseCache(config.capacity)
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        rng = self.random("arpo", step)
+        groups = [self._helped(group, rng) for group in fresh]
+        for group in fresh:
+            correct = np.flatnonzero(group.rewards > self.config.positive)
+            if len(correct):
+                self.kept.extend([group.select(correct)])
+        return Batch(
+            groups, metrics={"replayed_responses": sum(a is not b for a, b in zip(groups, fresh, strict=True))}
+        )
+
+    def _helped(self, group: Group, rng: np.random.Generator) -> Group:
+        failed = group.rewards.std() < self.config.max_std and group.mean < self.config.max_mean
+        stored = self.kept.of(group.prompt.id) if failed else []
+        if not stored:
+            return group
+        helper, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
+        samples = rest.samples and type(rest.samples).concatenate([helper.samples, rest.samples])
+        return replace(
+            group,
+            rewards=np.concatenate([helper.rewards, rest.rewards]),
+            samples=samples,
+            off_policy=np.arange(group.size) == 0,
+        )

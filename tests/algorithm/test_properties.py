@@ -37,7 +37,6 @@ if LATE:
         clipped_value_loss,
         importance_ratio,
         low_variance_kl,
-        shaped_ratio,
         sum_of_parts,
     )
 
@@ -153,12 +152,6 @@ def test_the_clipped_value_loss_is_never_below_the_plain_one(value, old, target,
     assert clipped.item() >= plain - 1e-12 and bool(active.item()) == (clipped.item() > plain)
     if abs(value - old) <= clip:
         assert clipped.item() == pytest.approx(plain)
-
-
-@given(st.floats(0, 100), st.floats(0.01, 1))
-def test_a_shaped_ratio_lies_between_zero_and_one_and_rises(ratio, shape):
-    here, further = shaped_ratio(torch.tensor([ratio, ratio + 1], dtype=torch.float64), shape).tolist()
-    assert 0 <= here < further < 1
 
 
 # ------------------------------------------------------------------------------------------------ advantages
