@@ -56,17 +56,13 @@ class Trained:
         """Cut the responses of ``groups`` into what goes through the model at once."""
         return micro_batches(groups, self.train.micro_batch_size, self.device)
 
-    def _rate(self, update: int) -> float:
-        """Return the learning rate of an update (1-based)."""
-        return learning_rate(self.rate, self.train.warmup_updates, update)
-
     def _step(self, what: str, cure: str) -> float:
         """Take the optimiser's step; returns the norm of the gradient. Raises UserError where that is not finite."""
         update, norm = self.updates + 1, torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):
             raise UserError(f"{what} is not finite at update {update}; {cure}")
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(update)
+            group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
         self.optimizer.step()
         round_into(self.model, self.masters)
         return float(norm)
@@ -109,9 +105,8 @@ def with_value_head(model: PreTrainedModel) -> PreTrainedModel:
     """
     weight = model.get_output_embeddings().weight
     head = torch.nn.Linear(weight.shape[1], 1, device=weight.device, dtype=weight.dtype)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.zero_()
+    for parameter in head.parameters():
+        torch.nn.init.zeros_(parameter)
     model.config.tie_word_embeddings = False  # the new head is nobody's twin
     model.set_output_embeddings(head)
     return model
@@ -221,7 +216,7 @@ class Learner(Trained):
             "trained_tokens": trained,
             "forward_tokens": trained * (1 + method.needs_reference + method.needs_step_policy),
             "critic_tokens": critic_tokens,
-            "learning_rate": self._rate(max(1, self.updates)),
+            "learning_rate": learning_rate(self.rate, self.train.warmup_updates, max(1, self.updates)),
         }
 
     def reset_reference(self) -> None:
