@@ -13,9 +13,9 @@ import pytest
 from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
 
-from bapo.evaluation import backends, curve, run
+from bapo.evaluation import backends, run
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory, run_directory
+from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
 from bapo.gpucheck.world import PROMPTS
 from bapo.tasks.job import data_folder, make_data
@@ -26,7 +26,6 @@ if LATE:
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.torch.base import train_base
-    from bapo.engines.torch.trainer import train
 
 
 pytestmark = [pytest.mark.slow, needs_vllm]
@@ -108,42 +107,6 @@ def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) 
     finally:
         if backend == "vllm":
             model.model.llm_engine.engine_core.shutdown()
-
-
-# ------------------------------------------------------------------------------------------------ a curve
-
-
-def test_a_curve_agrees_with_the_torch_engine(tmp_path: Path) -> None:
-    """The base model and the last checkpoint, on the problems that it is trained on: there accuracy rises."""
-    settings = [*make_world(tmp_path), *SMALL, "method=grpo", "train.steps=24", "train.learning_rate=2e-4"]
-    settings += ["train.batch_size=24", "train.mini_batch_size=24", "train.group_size=16"]
-    settings += ["checkpoint.every=24", "checkpoint.keep_models=true"]
-    settings += ["evaluation.benchmarks=[train]", "evaluation.validation=null", "evaluation.curve_samples=16"]
-    config = compose_config(settings)
-    train(config)
-    frames = {}
-    for backend in ("torch", "vllm"):
-        given = compose_config([*settings, f"evaluation.backend={backend}"])
-        summary = curve.evaluate_curve(given, run_directory(config), tmp_path / backend)
-        assert summary["steps"] == [0, 24]
-        frame = pd.read_parquet(tmp_path / backend / "train.parquet")
-        assert (frame["samples"] == 16).all() and frame["step"].value_counts().to_dict() == {0: 48, 24: 48}
-        frames[backend] = dict(list(each_sample(frame).groupby("step")))
-    for step in (0, 24):
-        ours, theirs = accuracy(frames["torch"][step]), accuracy(frames["vllm"][step])
-        assert_close(ours, theirs)
-    for steps in frames.values():  # or another checkpoint might have been sampled
-        (first, error), (last, last_error) = accuracy(steps[0]), accuracy(steps[24])
-        assert last - first > 6 * (error**2 + last_error**2) ** 0.5
-
-
-def each_sample(counts: pd.DataFrame) -> pd.DataFrame:
-    """A row for each sample of a curve's rows."""
-    rows = counts.loc[counts.index.repeat(counts["samples"])]
-    return rows.assign(correct=rows.groupby(["step", "problem_id"]).cumcount() < rows["correct"])
-
-
-# ------------------------------------------------------------------------------------------------ lm-eval's own entry
 
 
 # ------------------------------------------------------------------------------------------------ what is compared

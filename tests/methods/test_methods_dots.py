@@ -1,4 +1,4 @@
-"""DOTS: the prediction by hand, what is drawn and when, and a real run that is resumed."""
+"""MoPPS, rollout replay and DOTS: the predictions by hand, which prompts are drawn and when, what is replayed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 from support.late import LATE
-from support.scripted import ScriptedSampler, fresh, group, ids
+from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 from support.scripted import build as built
 
-from bapo.algorithm.rollouts import REPLAYED
+from bapo import seeds
+from bapo.algorithm.rollouts import FRESH, REPLAYED
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
 from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
@@ -28,7 +29,7 @@ if LATE:
 B = 4
 
 
-build = partial(built, "dots", B)
+build, mopps, replay = (partial(built, name, B) for name in ("dots", "mopps", "dots_rr"))
 
 
 def names(prompts):
@@ -204,3 +205,102 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
     later = Ledger()
     StepSampler(model, None, None, 8, 2, later, embedder=embedder).embed(prompts[:3])
     assert later.forwards == 0
+
+
+# --------------------------------------------------------------------------------------------------- MoPPS
+
+
+def stream(count=40):
+    return ScriptedSampler(stream=[f"p{i:02d}" for i in range(count)])
+
+
+def test_the_posterior_forgets_and_counts():
+    method = mopps(memory=0.5)
+    method.build_batch(1, [group("a", 6), group("b", 0)], NoSampler())
+    assert method.posteriors == {"a": (0.5 * 1 + 0.5 * 1 + 6, 1 + 2), "b": (1.0, 9.0)}
+    method.build_batch(2, [group("a", 8)], NoSampler())
+    assert method.posteriors["a"] == (0.5 * 7 + 0.5 + 8, 0.5 * 3 + 0.5)  # (12, 2)
+
+
+def test_memory_one_forgets_nothing():
+    method = mopps(memory=1.0, prior_successes=2.0)
+    for correct in (3, 5):
+        method.build_batch(1, [group("a", correct)], NoSampler())
+    assert method.posterior("a") == (2 + 3 + 5, 1 + 5 + 3)
+    assert method.posterior("never seen") == (2.0, 1.0)
+
+
+def test_it_takes_the_prompts_nearest_to_one_half_of_rho_times_b():
+    method = mopps(candidates=3)
+    for i in range(12):  # sharp posteriors: p03, p07, p08 and p11 are near 1/2, the others at the ends
+        half = i in (3, 7, 8, 11)
+        method.posteriors[f"p{i:02d}"] = (4000.0, 4000.0) if half else (8000.0, 80.0) if i % 2 else (80.0, 8000.0)
+    sampler = stream(100)
+    assert sorted(p.id for p in method.draw_prompts(5, sampler)) == ["p03", "p07", "p08", "p11"]
+    assert len(sampler.stream) == 100 - 12  # three candidates a place
+
+
+def test_another_target_finds_other_prompts():
+    method = mopps(candidates=2, target=1.0)
+    for i in range(8):
+        method.posteriors[f"p{i:02d}"] = (10_000.0 * (i + 1), 10_000.0 * (8 - i))
+    assert [p.id for p in method.draw_prompts(1, stream(8))] == ["p07", "p06", "p05", "p04"]  # the nearest first
+
+
+def test_the_thompson_samples_are_those_of_the_posterior():
+    method = mopps(candidates=2, prior_successes=3.0, prior_failures=2.0)  # Beta(3, 2) for every prompt
+    expected = seeds.generator(1, "mopps", 9).beta(np.full(8, 3.0), np.full(8, 2.0))
+    nearest = np.argsort((expected - 0.5) ** 2)[:B]
+    assert [p.id for p in method.draw_prompts(9, stream(8))] == [f"p{i:02d}" for i in nearest]
+
+
+def test_a_prompt_is_a_candidate_once():
+    sampler = ScriptedSampler(stream=["a", "b", "a", "c", "d", "a", "b", "e"])
+    drawn = [p.id for p in mopps(candidates=2).draw_prompts(1, sampler)]
+    assert len(drawn) == len(set(drawn)) == B
+
+
+def test_fewer_problems_than_places_come_twice():
+    sampler = ScriptedSampler(stream=["a", "b", "a", "b", "a", "b", "a", "b"])
+    assert len(mopps(candidates=2).draw_prompts(1, sampler)) == B
+
+
+# --------------------------------------------------------------------------------------------------- rollout replay
+
+
+def test_it_generates_sigma_of_the_batch_after_the_first_steps():
+    rr = replay(first_steps=2)
+    assert [len(rr.draw_prompts(step, stream())) for step in (1, 2, 3, 4)] == [4, 4, 2, 2]
+    shares = {0.25: 1, 1.0: B}
+    assert {share: len(replay(fresh_share=share).draw_prompts(3, stream())) for share in shares} == shares
+
+
+def test_the_rest_is_replayed_from_informative_groups():
+    rr = replay(first_steps=1)
+    rr.build_batch(1, fresh(1, [0, 8, 3, 5]), NoSampler())
+    batch = rr.build_batch(2, fresh(2, [4, 0]), NoSampler())
+    assert ids(batch.groups) == ["2a", "2b", "1c", "1d"]
+    assert [g.origin for g in batch.groups] == [FRESH] * 2 + [REPLAYED] * 2
+    assert ids(rr.kept) == ["1c", "1d", "2a"] and batch.metrics == {"replay_buffer": 3}
+
+
+def test_a_prompt_is_in_the_buffer_once_with_its_newest_group():
+    rr = replay()
+    rr.build_batch(1, [group("a", 3), group("b", 4)], NoSampler())
+    newest = group("a", 5, step=2)
+    rr.build_batch(2, [newest], NoSampler())
+    assert ids(rr.kept) == ["b", "a"] and rr.kept[1] is newest
+    rr.build_batch(2, [group("b", 8, 2)], NoSampler())  # learnt: nothing left to learn from it
+    assert ids(rr.kept) == ["a"]
+
+
+def test_the_buffer_is_bounded_and_drops_the_oldest():
+    rr = replay(capacity=3)
+    rr.build_batch(1, fresh(1, [1, 2, 3, 4]), NoSampler())
+    assert ids(rr.kept) == ["1b", "1c", "1d"]
+
+
+def test_with_too_little_to_replay_the_batch_is_smaller():
+    rr = replay(first_steps=1)
+    rr.build_batch(1, fresh(1, [0, 0, 0, 1]), NoSampler())
+    assert ids(rr.build_batch(2, fresh(2, [0, 8]), NoSampler()).groups) == ["2a", "2b", "1d"]

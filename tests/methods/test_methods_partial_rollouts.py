@@ -204,6 +204,3 @@ def test_random_numbers_are_never_used_twice(world):
     values = [v[:, 2:12].tobytes() for v in tokens.values()]
     assert len(set(values)) == len(values) == 6
     assert len(set(seeds.prompt_keys([prompt.id] * 3))) == 3
-
-
-# ---------------------------------------------------------------------------------------------------- real runs

@@ -1,8 +1,9 @@
-"""RePO: retrieval against a brute force of the reference's rules, the cache's timing, the two-part loss."""
+"""RePO: retrieval against a brute force of the reference's rules, the cache's timing, the two-part loss; and ARPO."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -18,7 +19,7 @@ if LATE:
     import torch
 
 
-repo = partial(build, "repo", 2)
+repo, new_arpo = partial(build, "repo", 2), partial(build, "arpo", 4)
 
 
 # ---------------------------------------------------------------- which responses come back
@@ -184,3 +185,52 @@ def test_kl_is_on_fresh_rows_only(kl_to):
     assert gradient[1, 0].item() == pytest.approx(0.5 * (1 - 2.0) / 2, abs=1e-6)
     # the inputs are read, not changed
     assert torch.equal(given.behaviour_logprobs, stored[0]) and torch.equal(given.reference_logprobs, stored[1])
+
+
+# ---------------------------------------------------------------- ARPO
+
+
+def test_a_failed_group_gets_one_stored_correct_response_in_its_first_place():
+    arpo = new_arpo()
+    first = group("a", 2, step=1)
+    assert arpo.build_batch(1, [first], NoSampler()).groups == [first]
+    failed = group("a", 0, step=7)
+    batch = arpo.build_batch(2, [failed], NoSampler())
+    (helped,) = batch.groups
+    assert helped.rewards.tolist() == [1, 0, 0, 0, 0, 0, 0, 0] and helped.size == failed.size
+    assert batch.metrics == {"replayed_responses": 1}
+    # the stored response with its own log-probabilities, then the group's others with theirs
+    assert any(np.array_equal(helped.samples.logprobs[0], first.samples.logprobs[i]) for i in (0, 1))
+    assert np.array_equal(helped.samples.logprobs[1:], failed.samples.logprobs[1:])
+    assert helped.origin == FRESH and helped.step == 7
+    assert helped.replayed.tolist() == [True] + [False] * 7 and failed.off_policy is None
+    assert failed.rewards.sum() == 0  # the log's group is untouched
+    # (r - mean) / std with mean 1/8: the stored response is pushed up, the failures down
+    assert arpo.advantages(helped)[0] > 2 > 0 > arpo.advantages(helped)[1]
+
+
+def test_only_failed_groups_are_helped_and_only_by_their_own_prompt():
+    arpo = new_arpo()
+    arpo.build_batch(1, [group("a", 8), group("b", 1)], NoSampler())
+    groups = [group("b", 1, 2), group("c", 0, 2)]  # not failed; no stored response
+    assert arpo.build_batch(2, groups, NoSampler()).groups == groups
+
+
+def test_this_steps_responses_come_too_late_and_the_oldest_are_forgotten():
+    arpo = new_arpo(capacity=2)
+    failed, solved = group("a", 0), group("a", 3)
+    assert arpo.build_batch(1, [failed, solved], NoSampler()).groups == [failed, solved]
+    kept = arpo.kept.of("a")
+    assert [k.samples.logprobs[0, 0] for k in kept] == [solved.samples.logprobs[i, 0] for i in (1, 2)]
+
+
+def test_what_is_failed_and_what_is_kept():
+    # rewards of 0.25 are kept where positive is below that, and a group of them is failed where max_mean is above it
+    strict, loose = new_arpo(positive=0.5, max_mean=0.2), new_arpo(positive=0.1, max_mean=0.3, max_std=0.01)
+    for arpo in (strict, loose):
+        arpo.build_batch(1, [replace(group("a", 0), rewards=np.full(8, 0.25))], NoSampler())
+    assert not strict.kept.of("a") and len(loose.kept.of("a")) == 8
+    again = replace(group("a", 0, 2), rewards=np.full(8, 0.25))
+    assert loose.build_batch(2, [again], NoSampler()).groups[0] is not again
+    assert new_arpo(positive=0.1, max_mean=0.25)._helped(again, np.random.default_rng(0)) is again  # not below
+    assert new_arpo(max_std=0.0)._helped(again, np.random.default_rng(0)) is again  # no spread is below 0
