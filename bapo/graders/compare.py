@@ -127,8 +127,12 @@ def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
             return len({g / a for g, a in zip(*values, strict=True)}) == 1
         return all(same(g, a, algebra) for g, a in zip(gold.parts, answer.parts, strict=True))
     ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
-    value = forms.ratio_value(ratio)
-    return value is not None and other.number is not None and numbers.agree(numbers.Value(value), other.number)
+    if len(ratio.parts) != 2 or ratio.name == "time" or other.number is None:
+        return False
+    a, b = (part.number for part in ratio.parts)
+    if a is None or b is None or not b.value:
+        return False
+    return numbers.agree(numbers.Value(a.value / b.value), other.number)
 
 
 def _matrices(gold: Form, answer: Form, algebra: Algebra) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 
 from bapo.graders import numbers, units
@@ -284,16 +283,12 @@ def scalar(latex: str) -> Form:
     return _form("expression", latex)
 
 
-_LARGE = re.compile(
+#: what asks for a number that no answer needs and that takes seconds to write out
+TOO_LARGE = re.compile(
     r"\d{5,}\s*[)}]*\s*!|\d\s*[)}]+\s*!\s*!|\^\s*[{(]*\s*[+-]?\s*\d{6,}"  # 10000!, 10^{100000}
     r"|\d[\s)}]*\^[\s{(]*\d+[\s)}]*\^[\s{(]*\d+[\s)}]*\^"  # 9^{9^{9^9}}
     r"|10[\s)}]*\^[\s{(]*\d+[\s)}]*!"
 )
-
-
-def too_large(latex: str) -> bool:
-    """Return whether a text asks for a number that no answer needs and that takes seconds to write out."""
-    return _LARGE.search(latex) is not None
 
 
 def plain_words(latex: str) -> str | None:
@@ -309,11 +304,3 @@ def plain_words(latex: str) -> str | None:
         return None
     text = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
     return text or None
-
-
-def ratio_value(form: Form) -> Fraction | None:
-    """Return a:b as a / b where both are numbers, else None."""
-    if form.kind != "ratio" or len(form.parts) != 2 or form.name == "time":
-        return None
-    a, b = (part.number for part in form.parts)
-    return a.value / b.value if a is not None and b is not None and b.value else None

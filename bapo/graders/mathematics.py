@@ -116,7 +116,7 @@ def outcome_of(gold: str, answer: str) -> str:
     try:
         return EQUAL if compare.same(right, form) else DIFFERENT
     except compare.NeedsAlgebra:
-        if forms.too_large(form.latex):
+        if forms.TOO_LARGE.search(form.latex):
             return UNREADABLE
         return pool.shared().judge(gold, answer)
 

@@ -81,18 +81,14 @@ def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
 
 
 def _stands_for(short: Value, exact: Value) -> bool:
+    """Return whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
     if short.digits is None or short.digits < 6 or (exact.digits is not None and exact.digits < short.digits):
         return False
-    return within_last_digit(short, exact.value)
-
-
-def within_last_digit(short: Value, exact: Fraction) -> bool:
-    """Return whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
-    if not short.value or not exact or (short.value < 0) != (exact < 0):
+    if not short.value or not exact.value or (short.value < 0) != (exact.value < 0):
         return False
     # a unit of the last significant digit: rounded differs by at most half of it, cut off by less than all of it
-    unit = Fraction(10) ** (_magnitude(short.value) - (short.digits or 0) + 1)
-    gap = abs(exact) - abs(short.value)
+    unit = Fraction(10) ** (_magnitude(short.value) - short.digits + 1)
+    gap = abs(exact.value) - abs(short.value)
     return -unit / 2 <= gap < unit
 
 

@@ -85,8 +85,8 @@ def algebra(gold: str, answer: str) -> bool:
     if isinstance(a, BooleanAtom) or isinstance(b, BooleanAtom):
         return False  # an equation or inequality that says nothing
     if _scalar(a) and _scalar(b):
-        decimals = _digits(gold), _digits(answer)
-        verdict = _numeric(a, b, decimals)
+        a_value, b_value = numbers.read(gold), numbers.read(answer)
+        verdict = _numeric(a, b, (a_value.digits if a_value else None, b_value.digits if b_value else None))
         if verdict is not None:
             return verdict
     accepted = bool(verify(a, b, numeric_precision=60, allow_set_relation_comp=True, timeout_seconds=None))
@@ -134,14 +134,11 @@ def _scalar(expression: Basic) -> bool:
     return isinstance(expression, Expr) and not isinstance(expression, MatrixExpr)
 
 
-def _digits(latex: str) -> int | None:
-    """Return the significant digits of a text that is one decimal; None for anything else."""
-    value = numbers.read(latex)
-    return value.digits if value is not None else None
-
-
 def _numeric(a: Basic, b: Basic, decimals: tuple[int | None, int | None]) -> bool | None:
-    """Compare at many digits: constants, and functions at sample points. None: cannot say."""
+    """Compare at many digits: constants, and functions at sample points. None: cannot say.
+
+    decimals: the significant digits of each that was written as one decimal.
+    """
     from sympy import Float, nsimplify
 
     symbols = sorted(a.free_symbols | b.free_symbols, key=lambda s: s.name)
