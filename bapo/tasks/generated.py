@@ -38,8 +38,8 @@ class GeneratedTask(Task):
     """A task with a generator (``data.source=generated``) and public sets (``data.source=hub``)."""
 
     ability: ClassVar[str]  #: goes into the column of this name that verl reads
-    prompts: ClassVar[Collection[str]]  #: values of ``data.prompt`` for generated problems
-    splits: ClassVar[Collection[str]]  #: that can be generated; "base" counts documents, the others problems
+    #: ``data.prompt`` -> the splits that can be generated for it; "base" counts documents, the others problems
+    splits: ClassVar[Mapping[str, Collection[str]]]
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         """Generate the problems of ``split``. Returns them with their counts for the summary."""
@@ -53,12 +53,13 @@ class GeneratedTask(Task):
         data = config.data
         if data.source == "hub":
             return self.write_hub(config, folder)
-        check_data(data, self.prompts, self.splits)
+        check_data(data, self.splits, self.splits.get(data.prompt, ()))
         counts = {}
         for split in data.split_sizes:
             if split == "base":  # the base job draws its documents, if it trains at all
                 continue
-            problems, counts[split] = self.problems(data, split, seeds.generator(data.seed, self.name, split))
+            problems, found = self.problems(data, split, seeds.generator(data.seed, self.name, split))
+            counts[split] = {"problems": len(problems), **found}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
         return counts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -172,7 +172,6 @@ def to_text(row: sources.Row, entry: sources.Source, without: str = "") -> str:
 class BoxedTask(RealTask, GeneratedTask):
     """A task of several formats: "boxed", graded as the paper's sets, and others, graded by a number alone."""
 
-    prompts: ClassVar[Collection[str]] = ("chain",)
     #: format -> reasons of verdicts on no number and on a wrong one, and the shortest response that is right
     numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {"chain": ("no-answer", "wrong-answer", "= {}")}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from bapo.errors import UserError
 from bapo.graders.mathematics import read_response
@@ -71,8 +71,7 @@ def _solved(truth: grammar.Truth) -> list[Step]:
 class Countdown(GeneratedTask):
     name = "countdown"
     ability = "planning"
-    prompts = tuple(GENERATORS)
-    splits = tuple(dict.fromkeys((*SPLITS, *EASY_SPLITS)))
+    splits: ClassVar[Mapping[str, Collection[str]]] = {"chain": SPLITS, "few-shot": EASY_SPLITS}
     benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4", "cd2": "CD-2", "cd3": "CD-3"}
 
     verify = staticmethod(grammar.verify)
@@ -118,23 +117,22 @@ class Countdown(GeneratedTask):
 
     def write_hub(self, config: Config, folder: Path) -> Json:
         data = config.data
-        check_data(data, FORMATS, self.splits)
-        sets = load(data.hub, data.split_sizes, config.paths.data_folder)
-        counts = {}
-        for split, rows in sets.items():
-            problems, counts[split] = _problems(rows.problems, data.prompt)
-            counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
+        check_data(data, FORMATS, ("train", "probe", *self.benchmarks))
+        counts, read, kept = {}, {}, {}
+        digests: dict[str, str] = {}
+        for split, (pairs, dropped, found) in load(data.hub, data.split_sizes, config.paths.data_folder).items():
+            problems, counts[split] = _problems(pairs, data.prompt)
+            counts[split] |= dropped
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-        digests = {name: digest for rows in sets.values() for name, digest in rows.digests.items()}
-        read = {split: len(rows.problems) + rows.duplicates + rows.overlaps for split, rows in sets.items()}
-        kept = {split: len(rows.problems) for split, rows in sets.items()}
+            digests |= found
+            kept[split], read[split] = len(pairs), len(pairs) + sum(dropped.values())
         write_json(folder / REPORT, {"files": digests, "rows": read, "problems": kept})
         return counts
 
     def read_set(
         self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
-        return _problems(load(hub, sizes, data_folder)[split].problems, prompt)[0]
+        return _problems(load(hub, sizes, data_folder)[split][0], prompt)[0]
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
@@ -151,20 +149,16 @@ class Countdown(GeneratedTask):
 # ------------------------------------------------------------------------------------------------ public sets
 
 
-class Rows(NamedTuple):
-    """A split's problems as (numbers, target), and how many rows were passed over to find them."""
-
-    problems: list[tuple[Sequence[int], int]]
-    duplicates: int  # of an earlier row of the same split
-    overlaps: int  # with a split taken before: training first, so no held-out problem was trained on
-    digests: dict[str, str]  # of the files that were read
+#: problems as (numbers, target), how many rows were passed over to find them, and the files' digests
+Rows = tuple[list[tuple[Sequence[int], int]], dict[str, int], dict[str, str]]
 
 
 def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[str, Rows]:
     """Read the first ``sizes[split]`` usable rows, ``nums`` and ``target``, of each split from its ``start`` on.
 
-    hub: entries as :mod:`bapo.tasks.sources` reads them; the training split is taken first, then the others in the
-    order of ``sizes``. A row is passed over if its problem (multiset of numbers and target) was taken before.
+    hub: entries as :mod:`bapo.tasks.sources` reads them; the training split is taken first, so that no held-out problem
+    is trained on, then the others in the order of ``sizes``. A row is passed over if its problem (multiset of numbers
+    and target) was taken before: a duplicate in its own split, an overlap in another.
     Raises UserError naming the key or file and the cure.
     """
     taken: set[str] = set()
@@ -191,5 +185,6 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
                 f"data.hub.{split}.start on ({duplicates} duplicates, {overlaps} in another split); lower one of them"
             )
         taken |= problems.keys()
-        found[split] = Rows(list(problems.values()), duplicates, overlaps, digests)
+        dropped = {"duplicates_dropped": duplicates, "overlaps_dropped": overlaps}
+        found[split] = list(problems.values()), dropped, digests
     return {split: found[split] for split in sizes}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from bapo.errors import UserError
@@ -52,7 +52,7 @@ class Geometry(BoxedTask):
     images = True
     columns = ("images", "problem", "answer")
     roles: ClassVar[Mapping[str, str]] = {"diagrams_val": "geo3k_val", "diagrams_test": "geo3k_test"}
-    splits = generator.SPLITS
+    splits: ClassVar[Mapping[str, Collection[str]]] = {"chain": generator.SPLITS}
     numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {"chain": ("no number", "wrong answer", "{}")}
 
     def number(self, response: str, form: str) -> int | None:
@@ -97,7 +97,6 @@ class Geometry(BoxedTask):
         return documents, {"documents": len(worked), **_by_question(instances), "noisy": noisy}
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
-        """Build a tokenizer of one token a word and a number, for the generated diagrams."""
         require_worked(config.data)
         return vocabulary()
 

@@ -7,7 +7,7 @@ the same tokens, which engines may compute once.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from bapo.tasks.base import Document, Problem
 from bapo.tasks.generated import Options, build_tokenizer, owner, require_worked, to_chain, too_many
 from bapo.tasks.mathematics import generator
 from bapo.tasks.real import BoxedTask, number_truth
-from bapo.validate import wrong
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -104,8 +103,7 @@ class Mathematics(BoxedTask):
         "equations": "minerva",
         "running_5": "olympiad",
     }
-    prompts = ("chain", "few-shot")
-    splits = tuple(dict.fromkeys((*generator.TIERS, *DIGITS)))
+    splits: ClassVar[Mapping[str, Collection[str]]] = {"chain": tuple(generator.TIERS), "few-shot": tuple(DIGITS)}
 
     numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {**BoxedTask.numeric, FORMAT: (NO_ANSWER, WRONG, "{}")}
 
@@ -116,12 +114,7 @@ class Mathematics(BoxedTask):
         return generator.solve(prompt)
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
-        few_shot = data.prompt == "few-shot"
-        allowed = DIGITS if few_shot else generator.TIERS
-        if split not in allowed:
-            cure = f"data.prompt={data.prompt} has no such split; it has {', '.join(allowed)}"
-            raise wrong(None, f"data.split_sizes.{split}", None, cure)
-        if few_shot:
+        if data.prompt == "few-shot":
             drawn = Sums.of(data).problems(rng, data.split_sizes[split], split)
             return [Problem(s.id, s.prompt, number_truth(s.a + s.b, FORMAT)) for s in drawn], {"problems": len(drawn)}
         instances = generator.Generator.of(data).problems(rng, data.split_sizes[split], split)

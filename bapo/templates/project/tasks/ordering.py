@@ -33,8 +33,7 @@ class Ordering(GeneratedTask):
     name = "ordering"
     ability = "ordering"
     benchmarks = {"ordering_test": "Ordering"}  # noqa: RUF012
-    prompts = ("plain",)
-    splits = tuple(SHARES)
+    splits = {"plain": tuple(SHARES)}  # noqa: RUF012
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         answer = "".join(response.split())
