@@ -14,7 +14,6 @@ from pathlib import Path
 
 from analysis import figures, products, tables
 from analysis.commands import OF_ANALYSIS
-from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.store import provenance
@@ -76,13 +75,11 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
 
     add = command("audit", _audit)
-    add("paper", nargs="?", metavar="PAPER", help="PAPER.yaml (docs/audit.md), or a name of analysis/paper/")
     add("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
 
     add = command("claims", _claims)
-    add("claims", nargs="?", metavar="CLAIMS", help="CLAIMS.yaml of another paper (docs/claims.md)")
-    add("--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="default: the project's own")
-    add("--out", type=Path, metavar="DIR", help="folder for claims.*; default: that of the project's results")
+    add("--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="results/SCALE/studies/*.json")
+    add("--out", required=True, type=Path, metavar="DIR", help="folder for claims.*")
 
     add = command("export", _export)
     add("results", type=Path, help="the scale's folder, for example results/laptop")
@@ -125,34 +122,22 @@ def _figure(options: argparse.Namespace) -> Made:
 
 
 def _audit(options: argparse.Namespace) -> Made:
-    """Print what does not follow in a paper's numbers."""
-    from analysis import audit, paper
+    """Print what does not follow in the paper's numbers."""
+    from analysis import audit
 
-    place = paper.find(options.paper or audit.SETUP)
-    published = audit.load(place)
-    found = audit.audit(published)
-    page = audit.markdown(found, published.setup.title, published.setup.source)
+    found = audit.audit(audit.load(audit.SETUP))
+    page = audit.markdown(found)
     written = audit.write(options.out, page, found) if options.out else []
-    return Made(written, [place, place.parent / published.setup.table], page)
+    return Made(written, [audit.SETUP, audit.SETUP.with_name("table1.yaml")], page)
 
 
 def _claims(options: argparse.Namespace) -> Made:
-    """Write the ledger of this paper's claims, or of another's; in a project by its own runs."""
-    from analysis import paper
+    """Write the ledger of the paper's claims."""
     from analysis.claims import entries, ledger, view
 
-    about = project.about()
-    own = [about.home / products.study_file(name) for name in places.own("study")] if about else []
-    paths, out = options.study or [file for file in own if file.is_file()], options.out or (about and about.home)
-    if not paths or not out:
-        raise UserError("--study and --out: name results/SCALE/studies/*.json and a folder, or run a project's studies")
-    studies, inputs = view.load_studies(paths), inputs_of_studies(paths)
-    if options.claims is None:
-        return Made(ledger.write(ledger.ledger(entries.read(), studies), studies, out), inputs)
-    place = paper.find(options.claims)
-    asked = entries.read(place, entries.known_of(studies))
-    name = products.PAPERS_LEDGER.format(place.stem.removesuffix("_claims"))
-    return Made(ledger.write(ledger.ledger(asked, studies), studies, out, name), [place, *inputs])
+    studies = view.load_studies(options.study)
+    lines = ledger.ledger(entries.read(), studies)
+    return Made(ledger.write(lines, studies, options.out), inputs_of_studies(options.study))
 
 
 # ------------------------------------------------------------------------------------------------ of results

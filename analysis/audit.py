@@ -44,14 +44,13 @@ class Finding:
 def audit(published: Published) -> list[Finding]:
     """Return every finding, check by check, in the order of the table."""
     cells = (averages, granularity, marks, best)
-    statements = (gains, gain_ranges, ratios, budgets, same, sums, constants)
+    statements = (gains, ratios, budgets, same, sums, constants)
     return [finding for check in (*cells, *statements) for finding in check(published)]
 
 
-def markdown(findings: Sequence[Finding], title: str = "", source: str = "") -> str:
+def markdown(findings: Sequence[Finding]) -> str:
     """Return the findings by check."""
-    parts = [f"# Audit{f' of {title}' if title else ''}: {len(findings)} findings", ""]
-    parts += [f"{source}.", ""] if source else []
+    parts = [f"# Audit: {len(findings)} findings", ""]
     for check in dict.fromkeys(f.check for f in findings):
         of_check = [f for f in findings if f.check == check]
         parts += [f"## {check} ({len(of_check)})", "", *(f"- {f.where}: {f.text}." for f in of_check), ""]
@@ -85,22 +84,17 @@ def _listed(values: Mapping[str, float], form: str = ".2f") -> str:
 
 
 def averages(published: Published) -> Iterator[Finding]:
-    """Find a printed average that its own cells do not give, whatever was rounded, and one that lacks some of them."""
+    """Find a printed average that its own cells do not give, whatever was rounded; all cells must be there."""
     setup = published.setup
     for block, row in ((b, r) for b in published.blocks for r in b.rows):
-        wanted = [name for name in block.columns if setup.is_averaged(name)]
+        wanted = [name for name in block.numbered if name in setup.problems]
         parts, printed = [row.cells[n] for n in wanted if n in row.cells], row.cells.get(setup.average)
-        where = f"{block.title}, {row.title}"
-        if not parts or printed is None:
-            continue
-        if missing := [block.columns[n] for n in wanted if n not in row.cells]:
-            numbers = {"printed": printed.value, "missing": missing}
-            yield _found("not checked", where, "not checked", numbers, text=printed.text, names=", ".join(missing))
+        if len(parts) < len(wanted) or printed is None:
             continue
         mean = _mean(c.value for c in parts)
         if abs(mean - printed.value) > printed.half_unit + _mean(c.half_unit for c in parts) + 1e-9:
             shown, numbers = ", ".join(c.text for c in parts), {"printed": printed.value, "mean": mean}
-            yield _found("average", where, "average", numbers, text=printed.text, parts=shown)
+            yield _found("average", f"{block.title}, {row.title}", "average", numbers, text=printed.text, parts=shown)
 
 
 def attainable(cell: Cell, outcomes: int) -> bool:
@@ -124,8 +118,8 @@ def granularity(published: Published) -> Iterator[Finding]:
     setup = published.setup
     titles = {name: title for block in published.blocks for name, title in block.numbered.items()}
     for column, title in titles.items():
-        n, runs = setup.problems.get(column), setup.runs_of(column)
-        if not runs or not n:
+        n, runs = setup.problems.get(column), setup.runs
+        if not n:
             continue
         cells: list[Cell] = []  # of the paper's own rows
         for block, row in ((b, r) for b in published.blocks for r in b.rows if column in r.cells):
@@ -195,7 +189,7 @@ def gains(published: Published) -> Iterator[Finding]:
         if not (pairs := list(published.pairs(entry.of, entry.over, setup.average))):
             continue
         each = {block.title: percent(a, b) for block, a, b in pairs}
-        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if setup.is_averaged(name)]
+        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if name in setup.problems]
         cells = [p for block, name in averaged for p in published.pairs(entry.of, entry.over, name) if p[0] is block]
         top, bottom = math.fsum(a.value for _, a, _ in pairs), math.fsum(b.value for _, _, b in pairs)
         ways = {
@@ -212,20 +206,6 @@ def gains(published: Published) -> Iterator[Finding]:
         said = {"blocks": _listed(each), "ways": _listed(ways)}
         said["subsets"] = f"; it is the mean over {' or '.join(alone)} alone" if alone else ""
         yield _found("gain", entry.where, "gain", {"stated": entry.stated, **each, **ways}, **said)
-
-
-def gain_ranges(published: Published) -> Iterator[Finding]:
-    """Find a stated range of gains in points that the blocks' smallest or largest gain does not reach."""
-    for entry in published.setup.gain_ranges:
-        pairs = list(published.pairs(entry.of, entry.over, entry.column or published.setup.average))
-        found = {block.title: a.value - b.value for block, a, b in pairs}
-        allowed = max((a.half_unit + b.half_unit for _, a, b in pairs), default=0.0) + 1e-9
-        for stated, pick, side in zip(entry.stated, (min, max), ("smallest", "largest"), strict=True):
-            title = pick(found, key=lambda name: found[name], default="")
-            if title and found[title] < stated - allowed:
-                said = {"low": entry.stated[0], "high": entry.stated[1], "side": side, "gain": found[title]}
-                numbers = {"stated": stated, side: found[title], **found}
-                yield _found("gain", entry.where, "gain range", numbers, title=title, blocks=_listed(found), **said)
 
 
 def ratios(published: Published) -> Iterator[Finding]:

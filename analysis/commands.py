@@ -5,8 +5,8 @@
 
 #: name -> what it does
 OF_ANALYSIS = {
-    "audit": "Check a paper's printed numbers by arithmetic.",
-    "claims": "Judge a paper's claims by finished runs.",
+    "audit": "Check the paper's printed numbers by arithmetic.",
+    "claims": "Judge the paper's claims by finished runs.",
     "import": "Import another project's training log or evaluation as a run directory.",
     "watch": "Show what runs and what is done.",
     "report": "Write one HTML page of a scale's results that opens from disk.",

@@ -32,8 +32,8 @@ FIRST_LOOK = "first_look"
 TUNING = "tuning"
 #: where `bapo import` puts other people's results, beside the scales' folders
 IMPORTED = "imported"
-#: the ledger of claims: its files' name, and that of another paper's
-LEDGER, PAPERS_LEDGER = "claims", "claims_{}"
+#: the name of the ledger's files
+LEDGER = "claims"
 PAGE = "report.html"
 #: suffixes of the files that are made of a table, a figure, the ledger and a sweep
 TABLE, FIGURE = ("md", "csv", "tex"), ("svg", "csv", "pdf", "png")

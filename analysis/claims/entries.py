@@ -1,4 +1,4 @@
-"""The entries of the ledger: ``analysis/claims/*.yaml``, or those of another paper, as pydantic models."""
+"""The entries of the ledger, ``analysis/claims/*.yaml``, as pydantic models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from analysis import products
 from analysis.claims import BASE, CHANCE, FOLDER, training
 from analysis.claims.queries import QUERIES, Query, names
-from analysis.study import Study
 from bapo import validate
 from bapo.errors import UserError, unknown
 from bapo.experiments.places import options
@@ -19,8 +18,6 @@ from bapo.experiments.places import options
 #: the key of the paper's number over all tasks
 OVERALL = "overall"
 Number = int | float
-#: "study", "task", "scale" and "method" -> names that entries may give beside those in experiments/
-Known = Mapping[str, Sequence[str]]
 
 
 class Rule(BaseModel):
@@ -123,25 +120,10 @@ class Claim(BaseModel):
         return [*names(self.query.get("of")), *names(self.query.get("over"))]
 
 
-def known_of(studies: Mapping[str, Study]) -> Known:
-    """Return the names that the studies which entries are asked of bring along."""
-    blocks = [b for s in studies.values() for b in s.blocks]
-    return {
-        "study": [*studies],
-        "task": [b.task for b in blocks],
-        "scale": [s.scale for s in studies.values()],
-        "method": [m for b in blocks for m in b.methods],
-    }
-
-
-def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
-    """Read all entries of a file, or of a folder file by file.
-
-    known: of another paper's claims; their queries read all of its studies where an entry names none (else: Table 1's).
-    Raises UserError naming the file, the entry and the field.
-    """
+def read(place: Path = FOLDER) -> list[Claim]:
+    """Read all entries of a folder, file by file. Raises UserError naming the file, the entry and the field."""
     claims: dict[str, Claim] = {}
-    for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
+    for path in sorted(place.glob("*.yaml")):
         content = validate.parse_yaml(path, resolve=False)
         if not isinstance(content, list):
             raise UserError(f"{path}: must be a list of entries, each with id, section, quote, paper, query and rule")
@@ -151,14 +133,12 @@ def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
             where = f"{path}: entry '{entry['id']}'"
             if entry["id"] in claims:
                 raise UserError(f"{where}: id is there twice; choose another")
-            if known and entry.get("query"):
-                entry = {"studies": list(known.get("study", ())), **entry}
             claims[entry["id"]] = validate.read(Claim, products.with_studies(entry), where)
-            _check_names(claims[entry["id"]], where, known or {})
+            _check_names(claims[entry["id"]], where)
     return [*claims.values()]
 
 
-def _check_names(claim: Claim, where: str, known: Known) -> None:
+def _check_names(claim: Claim, where: str) -> None:
     """Raise UserError for a query, a parameter, a study, task, scale or method that does not exist."""
     papers = [key.partition("/")[0] for key in claim.paper] if isinstance(claim.paper, Mapping) else []
     given: list[tuple[str, str, Sequence[str]]] = [("studies", "study", claim.studies), ("paper", "task", papers)]
@@ -168,7 +148,7 @@ def _check_names(claim: Claim, where: str, known: Known) -> None:
     ]
     beside = {"paper": [OVERALL], "query.of": [BASE], "query.over": [BASE, CHANCE]}
     for key, what, listed in given:
-        allowed = sorted({*options(what), *known.get(what, ()), *beside.get(key, ())})
+        allowed = sorted({*options(what), *beside.get(key, ())})
         for name in listed:
             if name not in allowed:
                 raise UserError(unknown(f"{where}: {key}", f"no such {what}", name, allowed))

@@ -235,13 +235,13 @@ def _number(value: float) -> float | None:
 # ------------------------------------------------------------------------------------------------ the files
 
 
-def write(lines: Sequence[Line], studies: dict[str, Study], out: Path, name: str = "claims") -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.json into ``out``."""
+def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[Path]:
+    """Write claims.md, claims.csv and claims.json into ``out``."""
     import pandas as pd
 
     rows = [as_dictionary(line) for line in lines]
     scale, note = next(((s.scale, s.note) for s in studies.values()), ("", ""))
-    paths = [out / f"{name}.{kind}" for kind in ("md", "csv", "json")]
+    paths = [out / f"claims.{kind}" for kind in ("md", "csv", "json")]
     write_text(paths[0], markdown(rows, scale, note))
     flat = pd.DataFrame(rows).drop(columns=["parts", "parameters", "studies"])
     text.write_csv(paths[1], flat.assign(runs=flat["runs"].map(" ".join)))

@@ -1,12 +1,11 @@
-"""What papers print, as data: the reader of their tables, for Table 1 and for the audit. Numbers stay as printed.
+"""What the paper prints, as data: the reader of its tables, for Table 1 and for the audit. Numbers stay as printed.
 
-``FOLDER`` holds this suite's paper and an audited example. A paper's file (``setup.yaml``) names its table and what the
-paper states about its numbers; docs/audit.md shows the format.
+``setup.yaml`` has what the paper states about its numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bapo import validate
-from bapo.errors import UserError, unknown
+from bapo.errors import unknown
 
 FOLDER = Path(__file__).resolve().parent
 #: what a table prints where it has no number
@@ -149,12 +148,6 @@ class Gain(Stated):
     stated: float
 
 
-class GainRange(Stated):
-    """The smallest and the largest gain in points, over all blocks."""
-
-    stated: tuple[float, float]
-
-
 class Budget(Strict):
     """Printed rollouts of rows, and the steps and sizes that should give them."""
 
@@ -195,38 +188,26 @@ class Theorem(Strict):
 
 
 class Setup(Strict):
-    """What the audit needs beside a table; every part but the table is optional.
+    """What the audit needs beside a table.
 
-    table: a file beside this one. title, source: for headings. runs: behind every cell, or by column.
-    problems: by column. average: the column that is the mean of ``averaged`` (default: every column with problems).
-    lower_is_better: columns of costs. proposed: the paper's own row. borrowed: marks a row's title as another paper's.
+    table: a file beside this one. runs: behind every cell. problems: by column. average: the column that is the mean of
+    the columns with problems. lower_is_better: columns of costs. proposed: the paper's own row. borrowed: marks a row's
+    title as another paper's.
     """
 
     table: str
-    title: str = ""
-    source: str = ""
-    runs: dict[str, int] | int = 0
-    problems: dict[str, int] = {}
-    average: str = ""
-    averaged: list[str] = []
+    runs: int
+    problems: dict[str, int]
+    average: str
     lower_is_better: list[str] = []
     proposed: str = ""
     borrowed: str = ""
     gains: list[Gain] = []
-    gain_ranges: list[GainRange] = []
     ratios: list[Gain] = []
     budgets: list[Budget] = []
     same: list[Same] = []
     sums: list[Sum] = []
     theorem: Theorem | None = None
-
-    def runs_of(self, column: str) -> int:
-        """Return how many runs are behind the cells of a column; 0 where that is not said."""
-        return self.runs if isinstance(self.runs, int) else self.runs.get(column, 0)
-
-    def is_averaged(self, column: str) -> bool:
-        """Return whether a column is part of the printed average."""
-        return column in self.averaged if self.averaged else bool(self.problems.get(column))
 
 
 @dataclass(frozen=True)
@@ -243,12 +224,6 @@ class Published:
 
 
 # ------------------------------------------------------------------------------------------------ reading
-
-
-def find(name: str | Path) -> Path:
-    """Return a file of the user's, or one of ``analysis/paper/`` by its name without the suffix."""
-    ours = FOLDER / f"{name}.yaml"
-    return ours if not Path(name).exists() and ours.is_file() else Path(name)
 
 
 @lru_cache
@@ -275,27 +250,6 @@ def match(task: str, model: str, named: str | None = None) -> Block | None:
 
 
 def load(file: Path) -> Published:
-    """Return the table and the statements of a paper's file. Raises UserError naming the file and the field."""
+    """Return the table and the statements of ``setup.yaml`` or another such file. Raises UserError naming the field."""
     setup: Setup = validate.read(Setup, validate.parse_yaml(file), file)
-    published = Published(_blocks(file.parent / setup.table), setup)
-    blocks, columns = published.blocks, {name for block in published.blocks for name in block.columns}
-    stated: list[Stated] = [*setup.gains, *setup.gain_ranges, *setup.ratios]
-    named: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {
-        "runs": (columns, setup.runs if isinstance(setup.runs, dict) else ()),
-        "problems": (columns, setup.problems),
-        "average": (columns, [setup.average]),
-        "averaged": (columns, setup.averaged),
-        "lower_is_better": (columns, setup.lower_is_better),
-        "gains, gain_ranges or ratios": (columns, [entry.column for entry in stated]),
-        "budgets": (columns, [entry.column for entry in setup.budgets]),
-        "budgets.model": ([block.key for block in blocks], [entry.model for entry in setup.budgets]),
-        "of, over, rows or proposed": (
-            {row.method for block in blocks for row in block.rows},
-            [setup.proposed, *(n for e in stated for n in (e.of, e.over)), *(n for e in setup.budgets for n in e.rows)],
-        ),
-    }
-    for key, (known, names) in named.items():
-        for name in names:
-            if name and name not in known:
-                raise UserError(unknown(f"{file}: {key}", f"the table has no '{name}'", name, sorted(known)))
-    return published
+    return Published(_blocks(file.parent / setup.table), setup)

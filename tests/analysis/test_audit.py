@@ -12,7 +12,7 @@ import yaml
 
 from analysis.__main__ import main
 from analysis.audit import SETUP, Finding, attainable, audit, best_case, load, luck
-from analysis.paper import find, parse
+from analysis.paper import parse
 from bapo.errors import UserError
 from bapo.store import provenance
 
@@ -61,15 +61,6 @@ def test_statements_of_the_paper(findings: list[Finding]) -> None:
     assert premise.numbers["means"] == [0.875]
     (empty,) = of(findings, "theorem", "never positive")
     assert empty.numbers["largest"] == pytest.approx(0) and empty.numbers["largest_with_factor_1"] == pytest.approx(1)
-
-
-def test_the_second_paper() -> None:
-    zoo = audit(load(find("simplerl_zoo")))
-    (cell,) = of(zoo, "granularity", "is no mean of")
-    assert (cell.numbers["printed"], cell.numbers["problems"]) == (57.6, 40) and "Qwen-2.5-14B" in cell.where
-    (gain,) = of(zoo, "gain")
-    assert gain.numbers["smallest"] == pytest.approx(8.8) and "Qwen-2.5-0.5B" in gain.text
-    assert not of(zoo, "average")  # without AIME24 (Avg@32), as its note says, all twenty follow from their cells
 
 
 # ------------------------------------------------------------------------------------------------ the arithmetic
@@ -147,22 +138,16 @@ def test_a_clean_table_has_no_findings_and_planted_errors_are_found(tmp_path: Pa
 
 
 def test_an_average_without_all_of_its_cells_is_not_accused(tmp_path: Path) -> None:
-    found = audit(load(write(tmp_path, rows(ours="-", mean="47.00"))))
-    (said,) = of(found, "not checked", "M, New")
-    assert not of(found, "average") and said.numbers == {"printed": 47.0, "missing": ["X"]}
+    assert not of(audit(load(write(tmp_path, rows(ours="-", mean="47.00")))), "average")
     one = [{"method": "new", "title": "New", "x": "50.0", "y": "40.0", "mean": "50.0"}]
     assert of(audit(load(write(tmp_path, one))), "average")
-    assert not of(audit(load(write(tmp_path, one, averaged=["x"]))), "average")  # y has problems and is no part of it
 
 
-def test_runs_of_a_column_and_rows_of_other_papers(tmp_path: Path) -> None:
+def test_rows_of_other_papers(tmp_path: Path) -> None:
     many = [{"method": f"r{i}", "title": f"R{i}", "x": f"{100 * i / 50:.2f}"} for i in range(1, 40)]
     borrowed = {"method": "b", "title": "B*", "x": "33.33"}
     found = audit(load(write(tmp_path, [*many, borrowed], borrowed="*")))
     assert of(found, "granularity", "10 problems x 5 runs") and of(found, "granularity", "B*", "from another paper")
-    one = [{"method": "new", "title": "New", "x": "52.5", "y": "40.0"}]
-    assert not of(audit(load(write(tmp_path, one, runs={"x": 4}))), "granularity", "is no mean")
-    assert of(audit(load(write(tmp_path, one, runs={"x": 1}))), "granularity", "52.5 is no mean of 10 problems x 1")
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
@@ -172,9 +157,7 @@ def test_runs_of_a_column_and_rows_of_other_papers(tmp_path: Path) -> None:
     ("setup", "named"),
     [
         ({"avarage": "mean"}, "avarage"),
-        ({"average": "means"}, "average"),
         ({"table": "tabel.yaml"}, "tabel.yaml"),
-        ({"proposed": "ours"}, "ours"),
         ({"row": {"z": "1"}}, "table.yaml: .*no column 'z'"),
         ({"row": {"x": "57.6 ± 1.2"}}, "table.yaml: .*x=57.6"),
     ],
@@ -196,5 +179,3 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.strip() == (tmp_path / "audit.md").read_text(encoding="utf-8").strip()
     assert len(json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))) == len(audit(load(SETUP)))
     assert (tmp_path / provenance.FOLDER / "audit.json").is_file()
-    assert main(["audit", "nowhere.yaml"]) == 2 and "nowhere.yaml" in capsys.readouterr().err
-    assert main(["audit", "simplerl_zoo"]) == 0 and "SimpleRL-Zoo" in capsys.readouterr().out

@@ -393,24 +393,3 @@ def test_an_unmeasured_part_stays_open_over_all_tasks(tmp_path: Path) -> None:
     assert overall.unknown == ("countdown/tiny/repo", "geometry/tiny/repo")
     first, *_ = lines(tmp_path, difference("grpo", ["bapo", "repo"], {"above": 0}))
     assert first.verdict.verdict == claims.CONTRADICTED  # no other run can save it
-
-
-def test_another_papers_claims_get_a_ledger_of_their_own(made: Path, tmp_path: Path, capsys) -> None:
-    """The truth of `made`: BAPO solves 31.25 points more than GRPO."""
-    entry = {"id": "much_better", "section": "1", "quote": "much better", "paper": {"countdown": 30}}
-    entry |= {"query": {"name": "accuracy_difference", "of": "bapo", "over": "grpo"}, "rule": {"above": 20}}
-    growth = {"id": "grows", "section": "2", "quote": "grows", "paper": "more", "rule": {"above": 0}}
-    growth |= {"query": {"name": "series_growth", "of": "grpo", "column": "reward_mean"}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump([entry, growth]), encoding="utf-8")
-    arguments = ["--study", str(made / "study.json"), "--out", str(tmp_path / "out")]
-    assert main(["claims", str(tmp_path / "mine.yaml"), *arguments]) == 0
-    content = json.loads((tmp_path / "out" / "claims_mine.json").read_text(encoding="utf-8"))
-    lines = {line["id"]: line for line in content["claims"]}
-    assert lines["much_better"]["estimate"] == pytest.approx(31.25) and lines["much_better"]["paper_value"] == 30
-    assert lines["much_better"]["verdict"] == claims.REPRODUCED and not (tmp_path / "out" / "claims.json").exists()
-    rewards = [read_table(run_of(made, "grpo", s) / "steps.parquet")["reward_mean"].to_numpy() for s in SEEDS]
-    expected = np.mean([r[-2:].mean() / r[:2].mean() for r in rewards])  # a tenth of 20 steps
-    assert lines["grows"]["estimate"] == pytest.approx(expected)
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump([{**entry, "studies": ["another"]}]), encoding="utf-8")
-    assert main(["claims", str(tmp_path / "mine.yaml"), *arguments]) == 2
-    assert "studies: no such study" in capsys.readouterr().err

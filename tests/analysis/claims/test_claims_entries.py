@@ -11,8 +11,7 @@ import yaml
 from support.claims_cases import GOOD, written
 from support.paths import needs_shared
 
-from analysis import claims, paper
-from analysis import study as studies
+from analysis import claims
 from analysis.claims import entries, verdicts
 from analysis.claims.entries import Rule
 from analysis.claims.measures import Measure, mean_of, of_two
@@ -167,30 +166,3 @@ def test_mean_over_tasks_and_share_tables() -> None:
     table = share_table(np.array([[1, 1, 1, 0]]), np.array([[1, 1, 0, 1]]), fewest=1)
     np.testing.assert_allclose(table, 2 / 3 + np.array([[1 / 3, 1 / 3, -2 / 3, 0]]) / 0.75)
     assert table.mean() == pytest.approx(2 / 3)
-
-
-# ------------------------------------------------------------------------------------------------ another paper's
-
-
-def study(name: str, task: str) -> studies.Study:
-    block = studies.Block(task, "tiny", task, "Tiny", None, {}, (), {}, None)
-    return studies.Study("mine", "", (block,), name, name=name)
-
-
-def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) -> None:
-    path = tmp_path / "theirs.yaml"
-    entry = {k: v for k, v in GOOD.items() if k != "studies"} | {"tasks": ["sorting"], "scales": ["mine"]}
-    entry |= {"not_testable": "only at my scale"}
-    path.write_text(yaml.safe_dump([entry]), encoding="utf-8")
-    known = entries.known_of({"first": study("first", "sorting"), "second": study("second", "sorting")})
-    (claim,) = entries.read(path, known)
-    assert claim.studies == ("first", "second") and claim.tasks == ("sorting",) and claim.scales == ("mine",)
-    with pytest.raises(UserError, match=r"theirs\.yaml: entry 'a_claim': tasks: no such task"):
-        entries.read(path)
-    path.write_text(yaml.safe_dump([{**GOOD, "query": {**GOOD["query"], "of": "grop"}}]), encoding="utf-8")
-    assert entries.read(path, {"method": ["grop"]})  # a method of the studies that are asked
-
-
-def test_the_second_papers_claims_are_whole() -> None:
-    known = entries.known_of({"table1": study("table1", "mathematics")})
-    assert len(entries.read(paper.find("simplerl_zoo_claims"), known)) == 4
