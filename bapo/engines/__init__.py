@@ -15,7 +15,7 @@ def train(config: Config) -> Json:
     An engine is imported only where it is used: the torch engine imports torch, verl stays in a process of its own.
     """
     if config.engine == "verl":
-        from bapo.engines.verl import train as engine
+        from bapo.engines.verl.launch import train as engine
     else:
         from bapo.engines.torch.trainer import train as engine
     return engine(config)

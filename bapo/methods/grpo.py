@@ -24,9 +24,6 @@ class GRPO(Method):
     ``advantage_std=unbiased``, ``advantage_eps_inside=false``.
     """
 
-    summary = "group-relative advantages, on policy"
-    source = "Shao et al. 2024; paper eq. 1-2"
-
 
 class DelayedConfig(MethodConfig):
     kind: Type = "off"

@@ -187,7 +187,7 @@ def demonstrate(
     for a task without an expert.
     """
     if type(task).demonstration is Task.demonstration:
-        raise task.lacks("demonstration")
+        raise UserError(f"task {task.name}: its class has no method demonstration, which gives an expert's solutions")
     groups: list[Group | None] = []
     for prompt in prompts:
         row = prompt.row

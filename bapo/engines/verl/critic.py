@@ -7,7 +7,6 @@ divides by the mini-batch's own counts as the policy's does, and the new head, w
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
@@ -28,11 +27,6 @@ from bapo.engines.verl.worker import local, summed, warm_up
 from bapo.methods import Method
 from bapo.store.files import Json
 from bapo.validate import plain
-
-if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
-    from verl.workers.engine_workers import TrainingWorker as MixedIn
-else:
-    MixedIn = object
 
 #: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
 _HEADS = ("score", "classifier", "v_head")
@@ -90,8 +84,8 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-class CriticWorker(MixedIn):
-    """Comes before ``TrainingWorker`` in a class's bases."""
+class CriticWorker(TrainingWorker):
+    """verl's worker, whose head starts at 0, with the method's loss."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset(self) -> None:
@@ -121,7 +115,3 @@ class CriticWorker(MixedIn):
     def parameter_count(self) -> int:
         """Count the whole model's parameters, not this rank's shards."""
         return sum(p.numel() for p in self.engine.module.parameters())
-
-
-class GPUCriticWorker(CriticWorker, TrainingWorker):
-    """On GPUs."""

@@ -89,9 +89,8 @@ def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> i
         logits = LOGITS * VOCABULARY * row / GIGABYTE
         text = (
             f"{run} weights, gradients and optimiser take {found.states / GIGABYTE:.0f} GB a GPU, and the logits of "
-            f"one response {logits:.0f} GB ({row} tokens with its prompt); use more or larger GPUs (verl.gpus_per_node,"
-            " verl.gpu_memory), a smaller model, a lower sampling.max_response_tokens, or host memory for weights and "
-            f"optimiser (verl.overrides: {OFFLOAD}=true)"
+            f"one response {logits:.0f} GB; raise verl.gpus_per_node or verl.gpu_memory, lower "
+            f"sampling.max_response_tokens, or set {OFFLOAD}=true in verl.overrides"
         )
         raise wrong(None, "model", config.model.name, text)
     left = (found.card - found.generating) / (card * GIGABYTE)

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from importlib import import_module
 
 import torch
-import transformers
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
@@ -94,8 +93,6 @@ def _register_cpu() -> None:
 
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    # transformers imports scikit-learn for a kind of decoding that nobody asks for: two seconds of each process
-    vars(transformers.utils)["is_sklearn_available"] = lambda: False
     PlatformRegistry.register(platform="cpu")(CPUPlatform)
     _register_cpu()
     if "vllm._custom_ops" in sys.modules:  # a worker of vLLM, which imports verl for its extension

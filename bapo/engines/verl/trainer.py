@@ -86,7 +86,7 @@ class MethodTrainer(ResumableTrainer):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        policy, values = GPUMethodWorker, critic.GPUCriticWorker
+        policy, values = GPUMethodWorker, critic.CriticWorker
         if self.config.trainer.device == "cpu":
             from bapo.engines.verl.cpu import CPUCriticWorker as values
             from bapo.engines.verl.cpu import CPUMethodWorker as policy
