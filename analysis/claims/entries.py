@@ -124,17 +124,13 @@ def read(place: Path = FOLDER) -> list[Claim]:
     """Read all entries of a folder, file by file. Raises UserError naming the file, the entry and the field."""
     claims: dict[str, Claim] = {}
     for path in sorted(place.glob("*.yaml")):
-        content = validate.parse_yaml(path, resolve=False)
-        if not isinstance(content, list):
-            raise UserError(f"{path}: must be a list of entries, each with id, section, quote, paper, query and rule")
-        for i, entry in enumerate(content, 1):
-            if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
-                raise UserError(f"{path}: entry {i}: id is missing; give it a name in small letters")
-            where = f"{path}: entry '{entry['id']}'"
-            if entry["id"] in claims:
+        for entry in validate.parse_yaml(path, resolve=False):
+            where = f"{path}: entry '{entry.get('id')}'"
+            claim: Claim = validate.read(Claim, products.with_studies(entry), where)
+            if claim.id in claims:
                 raise UserError(f"{where}: id is there twice; choose another")
-            claims[entry["id"]] = validate.read(Claim, products.with_studies(entry), where)
-            _check_names(claims[entry["id"]], where)
+            claims[claim.id] = claim
+            _check_names(claim, where)
     return [*claims.values()]
 
 

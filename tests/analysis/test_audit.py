@@ -13,7 +13,6 @@ import yaml
 from analysis.__main__ import main
 from analysis.audit import SETUP, Finding, attainable, audit, best_case, load, luck
 from analysis.paper import parse
-from bapo.errors import UserError
 from bapo.store import provenance
 
 
@@ -148,25 +147,6 @@ def test_rows_of_other_papers(tmp_path: Path) -> None:
     borrowed = {"method": "b", "title": "B*", "x": "33.33"}
     found = audit(load(write(tmp_path, [*many, borrowed], borrowed="*")))
     assert of(found, "granularity", "10 problems x 5 runs") and of(found, "granularity", "B*", "from another paper")
-
-
-# ------------------------------------------------------------------------------------------------ mistakes
-
-
-@pytest.mark.parametrize(
-    ("setup", "named"),
-    [
-        ({"avarage": "mean"}, "avarage"),
-        ({"table": "tabel.yaml"}, "tabel.yaml"),
-        ({"row": {"z": "1"}}, "table.yaml: .*no column 'z'"),
-        ({"row": {"x": "57.6 ± 1.2"}}, "table.yaml: .*x=57.6"),
-    ],
-)
-def test_mistakes_are_named(tmp_path: Path, setup: dict[str, Any], named: str) -> None:
-    old, new = rows()
-    changed = old | setup.get("row", {})
-    with pytest.raises(UserError, match=named):
-        load(write(tmp_path, [changed, new], **{key: value for key, value in setup.items() if key != "row"}))
 
 
 @pytest.mark.parametrize("nothing", ["-", " \u2013 ", "", None])

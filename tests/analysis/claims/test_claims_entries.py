@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from support.claims_cases import GOOD, written
+from support.claims_cases import written
 from support.paths import needs_shared
 
 from analysis import claims
@@ -55,13 +54,9 @@ def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict[str, 
     assert str(error.value).startswith(f"{tmp_path / 'mine.yaml'}: entry 'a_claim': ")
 
 
-@pytest.mark.parametrize(
-    ("text", "named"), [("- {section: here}", "entry 1: id"), ("a: 1", "list"), (yaml.safe_dump([GOOD, GOOD]), "id")]
-)
-def test_a_file_that_is_no_list_of_entries_is_named(tmp_path: Path, text: str, named: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError, match=rf"mine\.yaml: .*{named}"):
-        entries.read(tmp_path)
+def test_an_id_stands_for_one_entry(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'a_claim': id"):
+        written(tmp_path, {}, {})
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
