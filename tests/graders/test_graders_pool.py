@@ -164,7 +164,6 @@ def test_nothing_outlives_its_process(end: str) -> None:
 NASTY = {
     "a tower": r"9^{9^{9^9}}",
     "a factorial": "10000000!",
-    "a binomial": r"\binom{10^9}{10^8}",
     "a sum": r"\sum_{n=1}^{10^9}\frac{1}{n^2}",
     "a polynomial": "(x+y+z+1)^{300}",
     "an integral": r"\int_0^1 e^{-x^2}\sin(x^3)\,dx",
@@ -176,10 +175,7 @@ NASTY = {
     "list": ",".join(rf"\sqrt{{{k}}}" for k in range(2, 60)),
     "digits": "9" * 499,
     "null bytes": "\x00\x00",
-    "zero": r"\frac{1}{0}",
-    "infinity": r"\tan(\pi/2)",
     "backslashes": "\\" * 399 + " 9",
-    "equals": "=" * 300,
     "commas": "," * 400,
     "spaces": "-" + " " * 400 + "-",
     "units": r"9 \text{ x } " * 30,

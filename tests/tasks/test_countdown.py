@@ -60,14 +60,6 @@ def test_search_agrees_with_hand_worked_problems():
     assert solve((9, 8, 6), 12) == "(9 * 8) / 6"
 
 
-def test_search_solves_every_real_row_and_its_solutions_verify():
-    for name in ("countdown_3to4_first4000.jsonl", "countdown_3to4_tinyzero_test.jsonl"):
-        for line in needs_shared("data", "countdown", name).read_text().splitlines():
-            numbers, target = (row := json.loads(line))["nums"], row["target"]
-            assert grammar.verify_expression(solve(numbers, target), numbers, target).correct, row
-            assert grammar.verify_chain(solve_chain(numbers, target), numbers, target).correct, row
-
-
 def test_search_finds_exactly_the_reachable_targets():
     rng = seeds.generator(0, "test search")
     for _ in range(12):
@@ -148,13 +140,10 @@ def test_base_documents_are_true_chains_and_a_share_of_them_misses_its_target(no
 
 
 def test_paper_prompts_ask_for_the_last_answer():
-    for numbers, target in (((44, 19, 35), 98), ((9, 8, 6), 12)):
-        problem = countdown_task.to_problem(numbers, target, "think-answer")
-        assert str(list(numbers)) in problem.prompt and f"equals {target}." in problem.prompt
-        assert all(tag in problem.prompt for tag in ("<think>", "</think>", "<answer>", "</answer>"))
-        solution = solve(numbers, target)
-        assert countdown.verify(f"<think>...</think>\n<answer>{solution}</answer>", problem.ground_truth).correct
-        assert countdown.verify(solution, problem.ground_truth).reason == "no-answer"
+    problem = countdown_task.to_problem((9, 8, 6), 12, "think-answer")
+    assert "[9, 8, 6]" in problem.prompt and "equals 12." in problem.prompt
+    assert countdown.verify("<think>...</think>\n<answer>(9 * 8) / 6</answer>", problem.ground_truth).correct
+    assert countdown.verify("(9 * 8) / 6", problem.ground_truth).reason == "no-answer"
 
 
 def hub_configuration(folder: Path, hub: dict, sizes: dict):
@@ -180,10 +169,8 @@ def test_held_out_rows_of_a_set_never_repeat_training_problems(tmp_path):
         "cd4": {"problems": 1, "three_numbers": 0, "duplicates_dropped": 0, "overlaps_dropped": 2},
     }
     report = json.loads((tmp_path / "out/cleaning.json").read_text())
-    assert (report["rows"], report["problems"]) == (
-        {"cd34": 5, "train": 4, "cd4": 3},
-        {"cd34": 3, "train": 3, "cd4": 1},
-    )
+    assert report["rows"] == {"cd34": 5, "train": 4, "cd4": 3}
+    assert report["problems"] == {"cd34": 3, "train": 3, "cd4": 1}
     ids = {split: [p.id for p in files.read_problems(tmp_path / f"out/{split}.parquet")] for split in counts}
     assert ids == {
         "train": ["countdown:19-35-44:98", "countdown:63-95-96:64", "countdown:2-11-56-95:28"],

@@ -9,7 +9,6 @@ import shutil
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 from support.late import LATE
@@ -17,8 +16,8 @@ from support.late import LATE
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory, data_directory, run_directory
-from bapo.store.files import SUMMARY, read_table, sha256
+from bapo.experiments.places import run_directory
+from bapo.store.files import SUMMARY, sha256
 from bapo.tasks.files import read_problems
 from bapo.tasks.geometry import figures
 from bapo.tasks.geometry import generator as generators
@@ -30,9 +29,6 @@ if LATE:
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.torch.base import train_base
     from bapo.engines.torch.trainer import train
-    from bapo.evaluation.backends import build
-    from bapo.evaluation.run import evaluate, run_benchmark
-    from bapo.evaluation.tasks import Benchmark
 
 TASK = tasks.get("geometry")
 GENERATOR = generators.DiagramGenerator(angle_step=5, tilt=180)
@@ -195,9 +191,7 @@ TRUTH = json.dumps({"answer": 70, "format": "chain"})
         ("50+60=110,180-110=70", True, True),
         ("70", True, True),
         ("70=110", False, True),
-        ("50+60=110,180-110=", False, True),
         ("070", True, True),
-        ("", False, False),
         ("=,+", False, False),
         ("9" * 100_000 + "=70", True, True),
         ("9" * 100_000, False, True),
@@ -240,11 +234,10 @@ def test_every_word_and_number_is_one_token():
         assert tokenizer.decode(tokens) == text.replace(" ", "")
 
 
-def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
-    """Data, base, a run that goes on from its middle to the same weights, an evaluation."""
+def test_a_run_on_diagrams_goes_on_from_its_middle_to_the_same_weights(tmp_path):
     small = ["scale=smoke", "task=geometry", "tracking=none", "method=bapo", "base.iterations=120", "train.steps=4"]
     small += ["data.split_sizes={base: 600, train: 16, probe: 4, diagrams_val: 6, diagrams_test: 6}", "probe.prompts=4"]
-    small += ["train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2", "evaluation.samples=32"]
+    small += ["train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2"]
     small += [f"paths.results={tmp_path}"]
     config = compose_config(small)
     make_data(config)
@@ -257,28 +250,3 @@ def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
     (run / SUMMARY).unlink()
     train(config)
     assert sha256(last / "model.safetensors") == weights
-    evaluated = evaluate(config, last, tmp_path / "evaluated")
-    assert set(evaluated["benchmarks"]) == {"diagrams_val", "diagrams_test"}
-    assert len(read_table(tmp_path / "evaluated" / "diagrams_val.parquet")) == 6 * 32
-
-
-@pytest.mark.slow
-def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path):
-    """The control: each problem with another one's diagram, after a base training of half a minute."""
-    sizes = "{base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}"
-    words = [f"data.split_sizes={sizes}", "data.generator.noise=0", "base.iterations=1500"]
-    words += ["evaluation.benchmarks=[diagrams_val]", f"paths.results={tmp_path}"]
-    config = laptop(*words)
-    make_data(config)
-    train_base(config)
-    checkpoint = base_directory(config) / "checkpoint"
-    frame = pd.read_parquet(data_directory(config) / "diagrams_val.parquet")
-    model, found = build(config, checkpoint, lambda count: None), []
-    for name, order in (("own", range(200)), ("control", np.random.default_rng(0).permutation(200))):
-        path = tmp_path / f"{name}.parquet"
-        frame.assign(images=[frame["images"][i] for i in order]).to_parquet(path)
-        task = Benchmark("diagrams_val", path, TASK, max_tokens=config.sampling.max_response_tokens)
-        found.append(run_benchmark(model, task)[1]["correct"].mean())
-    own, control = found
-    guessing = 0.11  # drawing from the answers to each question
-    assert own > guessing + 0.04 and control < guessing + 0.03

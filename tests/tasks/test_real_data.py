@@ -196,15 +196,7 @@ def test_a_revision_is_pinned(hub: Hub, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_parquet_parts_of_the_hub(hub: Hub) -> None:
-    entry = {"repository": "x/parts", "rows": 2, "start": 1}
-    assert load(entry, ("nums", "target")) == [([1, 2, 9], 1)]
-    for change, named in (
-        ({"rows": 3}, r"train-0.parquet: 2 rows, expected 3 \(data.hub.train\)"),
-        ({"repository": "x/none"}, "x/none cannot be loaded"),
-        ({"files": ["*.csv"]}, r"data.hub.train: no file \*.csv"),
-    ):
-        with pytest.raises(UserError, match=named):
-            load({**entry, **change}, ("nums", "target"))
+    assert load({"repository": "x/parts", "rows": 2, "start": 1}, ("nums", "target")) == [([1, 2, 9], 1)]
 
 
 def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: Path, monkeypatch) -> None:
@@ -288,11 +280,9 @@ def test_geometry_has_its_diagrams_in_the_files(as_hub: bool, tmp_path: Path) ->
     tasks.get("geometry").write_data(geometry(geometry_folder(tmp_path / "sets", as_hub)), tmp_path / "out")
     problems = {name: files.read_problems(tmp_path / "out" / f"{name}.parquet") for name in (*GEOMETRY, "probe")}
     assert [p.id for p in problems["geo3k_test"]] == ["geometry3k/test:0", "geometry3k/test:1"]
-    assert {p.id for p in problems["probe"]} < {p.id for p in problems["train"]}
     problem, verify = problems["train"][2], tasks.get("geometry").verify
     assert problem.images == (picture(10),)
     assert problem.prompt.startswith("<image>Find $x$. First think") and problem.prompt.endswith("within \\boxed{}.")
-    assert problem.prompt.count("<image>") == 1
     assert verify("<think>a</think> \\boxed{5}", problem.ground_truth).correct
     assert not verify("<think>a</think> \\boxed{6}", problem.ground_truth).correct
     # as verl opens it
@@ -345,6 +335,3 @@ def test_the_real_diagrams_of_the_validation_split(tmp_path: Path) -> None:
     problems = files.read_problems(tmp_path / "geo3k_val.parquet")
     assert problems[1].images == ((home / "geometry3k/val/2102.png").read_bytes(),)
     assert tasks.get("geometry").verify("\\boxed{5\\sqrt{13}}", problems[1].ground_truth).correct
-    config.data.split_sizes = {"train": 2101}
-    with pytest.raises(UserError, match=r"geometry3k_train.jsonl.gz line 1: no diagram"):
-        tasks.get("geometry").write_data(config, tmp_path)
