@@ -85,27 +85,19 @@ def next_average_reward(previous: float | None, batch_mean: float, kind: str, de
 
 
 def mini_batches(method: Cutting, train: TrainConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
-    """Cut the batch of a step into mini-batches, once for each pass that the method makes over it."""
-    passes = range(method.passes(step))
-    return [part for number in passes for part in _one_pass(method, train, seed, step, groups, number)]
+    """Shuffle the batch of a step and cut it into mini-batches, anew for each pass that the method makes over it.
 
-
-def _one_pass(
-    method: Cutting, train: TrainConfig, seed: int, step: int, groups: list[Group], number: int
-) -> list[list[Group]]:
-    """Shuffle the batch and cut it; the method says which groups stay together.
-
-    train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or the usual
-    number of updates on smaller mini-batches; an empty one gives none.
+    The method says which groups stay together. train: the configuration's ``train`` node. An underfilled batch gives
+    fewer updates of the usual size, or the usual number of updates on smaller mini-batches; an empty one gives none.
     """
-    purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
-    rng = seeds.generator(seed, *purpose)
     parts = sorted({method.separate(g) for g in groups})
-    return [
-        cut
-        for part in parts
-        for cut in _cut(method.units([g for g in groups if method.separate(g) == part]), train, rng)
-    ]
+    cuts: list[list[Group]] = []
+    for number in range(method.passes(step)):
+        purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
+        rng = seeds.generator(seed, *purpose)
+        for part in parts:
+            cuts += _cut(method.units([g for g in groups if method.separate(g) == part]), train, rng)
+    return cuts
 
 
 def _cut(units: list[list[Group]], train: TrainConfig, rng: np.random.Generator) -> list[list[Group]]:

@@ -30,12 +30,6 @@ INSTALL = (
 )
 
 
-def check(config: Config) -> None:
-    """Raise UserError where ``evaluation.backend`` is not installed."""
-    if config.evaluation.backend == "vllm":
-        environment.require_vllm("evaluation.backend=vllm", INSTALL)
-
-
 def arguments(config: Config, checkpoint: Path | str) -> Json:
     """Return the generation arguments that this backend needs besides the common ones."""
     if config.evaluation.backend == "torch":

@@ -25,6 +25,7 @@ from bapo.evaluation.checkpoints import check_prompts, checkpoint_digest, locate
 from bapo.evaluation.scores import summarise
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.experiments.schema import Config
+from bapo.gpu import environment
 from bapo.graders.verdict import OVERLOADED
 from bapo.store import files as store
 from bapo.store.files import SUMMARY, Json, read_json, write_json
@@ -57,7 +58,8 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
     before = finished(folder, identity)
     if before is not None:
         return before
-    backends.check(config)
+    if config.evaluation.backend == "vllm":
+        environment.require_vllm("evaluation.backend=vllm", backends.INSTALL)
     with remade(folder, identity):
         found = {name: _intact(folder, name, identity) for name in names}
         frames = {name: frame for name, frame in found.items() if frame is not None}

@@ -79,8 +79,6 @@ class BAPOConfig(MethodConfig):
         for key in ("c2_range", "c3_range"):
             low, high = getattr(self, key)
             self.require(low <= high, key, "must be [low, high], low <= high")
-        for end, c2, c3 in zip(("low", "high"), self.c2_range, self.c3_range, strict=True):
-            self.require(
-                c2 <= c3, "c2_range", f"c2 must not exceed c3, but its {end} end {c2} is above c3_range's {c3}"
-            )
+        below = all(c2 <= c3 for c2, c3 in zip(self.c2_range, self.c3_range, strict=True))
+        self.require(below, "c2_range", f"c2 must not exceed c3 at either end of c3_range={self.c3_range}")
         return self

@@ -100,7 +100,6 @@ def changed(config: Config, benchmark: str, samples: int, top_k: int) -> Config:
 def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) -> Iterator[tuple[Any, Config]]:
     """(lm-eval's model, configuration) of a backend, which ends with the block."""
     config = compose_config([*settings, *SMALL, f"evaluation.backend={backend}"])
-    backends.check(config)
     model = backends.build(config, checkpoint, lambda count: None, images)
     try:
         yield model, config

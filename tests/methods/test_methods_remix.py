@@ -1,6 +1,8 @@
-"""Remix-GRPO: what a batch is mixed from, how often it is trained on, the moving KL, and the reference's change."""
+"""AReaL and Remix-GRPO: which policies' groups a batch holds, how often it is trained on, the losses by hand."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,10 @@ if LATE:
     from support.resumed import assert_resumes_bit_for_bit
 
 
-B = 5
+B, AREAL = 5, 2
+
+
+areal = partial(build, "areal", AREAL)
 
 
 def remix(**options):
@@ -97,6 +102,38 @@ def test_it_asks_for_both_policies_and_for_the_reset():
     assert method.needs_reference and method.needs_step_policy
     assert [method.resets_reference(s) for s in (1, 4, 5, 6)] == [False, False, True, False]
     assert not any(remix(switch_step=0).resets_reference(s) for s in range(1, 5))
+
+
+# ------------------------------------------------------------------------------------------------ AReaL
+
+
+@pytest.mark.parametrize("eta", [0, 1, 3])
+def test_a_step_trains_on_groups_of_the_policy_eta_steps_before(eta):
+    batches = run(areal(staleness=eta), 1, 7, stream())
+    assert [[g.version for g in b] for b in batches] == [[max(0, t - 1 - eta)] * AREAL for t in range(1, 8)]
+    assert {g.origin for g in batches[0]} == {FRESH} and (eta == 0 or {g.origin for g in batches[1]} == {REPLAYED})
+    assert ids(g for b in batches for g in b) == [f"p{i:02d}" for i in range(7 * AREAL)]  # in order, once
+
+
+def test_the_queue_holds_eta_batches():
+    method = areal(staleness=3)
+    run(method, 1, 5, stream())
+    assert len(method.kept) == 3 * AREAL
+
+
+def test_the_loss_is_the_decoupled_one():
+    """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
+
+    def loss(algorithm: str, **options: float) -> float:
+        method = build(algorithm, 1, kl_to="none", entropy_coef=0.0, **options)
+        assert method.needs_step_policy
+        given = loss_inputs([[0.22], [0.30]], [[0.10], [0.04]], [1.0, 1.0], pi_k=[[0.20], [0.20]])
+        return method.loss(given)[0].item()
+
+    # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6
+    for algorithm in ("areal", "bapo_released"):
+        assert loss(algorithm, ratio_cap=3.0) == pytest.approx((-2.2 - 3.6) / 2, abs=1e-5)
+        assert loss(algorithm, ratio_cap=10.0) == pytest.approx((-2.2 - 6.0) / 2, abs=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------ a run

@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from bapo.algorithm.rollouts import Group, Prompt, Samples
-from bapo.engines.shared.models.images import Images
+from bapo.algorithm.rollouts import Group, Samples
 from bapo.engines.shared.records import Ledger
 from bapo.engines.verl import images
 from bapo.engines.verl.rollout import Asked
@@ -163,12 +162,6 @@ class StepRows:
         key, tag = next(iter(next(iter(self.live.values())).rows.items()))
         row = tq.kv_batch_get(keys=[key], partition_id=TRAIN)[0]
         return {name: row[name] for name in row.keys()}, tag  # noqa: SIM118 (a TensorDict gives rows)
-
-    def prompt_of(self, prompt: Prompt) -> tuple[tuple[int, ...], Images | None]:
-        """Return a prompt's tokens and prepared images, as in the torch engine."""
-        messages = self.dataset[prompt.row.index]["raw_prompt"]
-        tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
-        return tuple(tokens), images.prepared(self.processor, pictures)
 
 
 def samples_of(responses: list[np.ndarray], logprobs: list[np.ndarray]) -> Samples:

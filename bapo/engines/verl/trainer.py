@@ -45,7 +45,7 @@ from bapo.engines.shared.models import chats
 from bapo.engines.shared.prompts import Embedder, Row
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.shared.sampling import SamplingParameters
-from bapo.engines.verl import critic
+from bapo.engines.verl import critic, images
 from bapo.engines.verl.batches import LAYOUT, lay_out, spread
 from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import Recorder, update_metrics
@@ -133,8 +133,10 @@ class MethodTrainer(ResumableTrainer):
 
     def with_tokens(self, prompt: Prompt) -> Prompt:
         """Return the same prompt with the torch engine's row."""
-        tokens, images = self.rows.prompt_of(prompt)
-        return Prompt(prompt.id, Row(tokens, self.source.ground_truths[prompt.row.index], images))
+        messages = self.train_dataset[prompt.row.index]["raw_prompt"]
+        tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
+        seen = images.prepared(self.processor, pictures)
+        return Prompt(prompt.id, Row(tuple(tokens), self.source.ground_truths[prompt.row.index], seen))
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
