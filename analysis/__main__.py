@@ -14,8 +14,7 @@ from pathlib import Path
 
 from analysis import figures, products, tables
 from analysis.commands import OF_ANALYSIS
-from bapo.errors import UserError, unknown
-from bapo.experiments import places
+from bapo.errors import UserError
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
 
@@ -118,7 +117,7 @@ def _figure(options: argparse.Namespace) -> Made:
     return Made(files, inputs_of_studies([options.study]))
 
 
-# ------------------------------------------------------------------------------------------------ of papers
+# ------------------------------------------------------------------------------------------------ of the paper
 
 
 def _audit(options: argparse.Namespace) -> Made:
@@ -149,8 +148,6 @@ def _import(options: argparse.Namespace) -> Made:
     names = (options.task, options.model, options.method, options.seed)
     folder, log = imports.import_file(options.file, options.out, names, options.batch, options.group)
     said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
-    if options.task not in places.options("task"):
-        said.append(unknown(f"--task {options.task}", "no task here", options.task, places.options("task")))
     return Made(message=f"{folder}; {len(log.refused)} records refused", text="\n".join(said))
 
 
@@ -188,7 +185,9 @@ def _robustness(options: argparse.Namespace) -> Made:
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
-    return Made([report.write(options.results, options.out)], inputs_of_report(options.results))
+    return Made(
+        [report.write(options.results, options.out)], inputs_of_studies(sorted(options.results.glob("studies/*.json")))
+    )
 
 
 def _watch(options: argparse.Namespace) -> Made:
@@ -218,14 +217,6 @@ def inputs_of_sweep(trials: Path) -> list[Path]:
     folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
     folders += content.get("reference", {}).get("runs", {}).values()
     return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, SUMMARY)).is_file())]
-
-
-def inputs_of_report(results: Path) -> list[Path]:
-    """Return the files of a scale's folder that the page may show: tables, figures, sweeps, ledger, studies' runs."""
-    shown = [p for part in ("tables", "figures") for p in sorted((results / part).glob("*")) if p.is_file()]
-    shown += [p for files in products.robustness_reports(results) for p in files]
-    shown += sorted(results.glob("claims*.*"))
-    return [*shown, *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:

@@ -108,9 +108,7 @@ def _missing(undecided: Mapping[str, Measure], low: float, high: float) -> str:
         sides = {side(m.estimate, low, high) for m in undecided.values()}
         shown = {1: "holds", -1: "does not hold"}.get(sides.pop(), "is open") if len(sides) == 1 else "differs by part"
         return f"one training seed says nothing of methods; for these trained models the claim {shown}"
-    if not all(math.isfinite(m.estimate.half_width) for m in undecided.values()):
-        return "one problem gives no interval"
-    if not all(math.isfinite(m.seed_variance) for m in undecided.values()):
+    if not all(math.isfinite(m.estimate.half_width + m.seed_variance) for m in undecided.values()):
         return "seeds that would settle it: not known"
     needed = [
         seeds_needed(_gap(m.estimate.mean, low, high), m.problem_variance, m.seed_variance, freedom=m.freedom)

@@ -118,7 +118,7 @@ def test_every_part_must_hold_and_one_firm_exception_contradicts() -> None:
         # paired by seed: half the degrees of freedom. d = 2 sd: the one-sample t test's textbook number is 5
         ({"mean": 2.0, "se": 1.0, "df": 2, "seed_variance": 0.5, "freedom": 1.0}, "about 5"),
         ({"se": np.nan, "df": 0, "seeds": 1}, "one training seed"),
-        ({"se": np.nan, "df": 0}, "one problem"),
+        ({"se": np.nan, "df": 0}, "not known"),
     ],
 )
 def test_what_would_settle_it(given: dict[str, Any], reason: str) -> None:
