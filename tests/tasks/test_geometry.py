@@ -9,6 +9,7 @@ import shutil
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from support.late import LATE
@@ -16,7 +17,7 @@ from support.late import LATE
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import run_directory
+from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.store.files import SUMMARY, sha256
 from bapo.tasks.files import read_problems
 from bapo.tasks.geometry import figures
@@ -29,6 +30,9 @@ if LATE:
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.torch.base import train_base
     from bapo.engines.torch.trainer import train
+    from bapo.evaluation.backends import build
+    from bapo.evaluation.run import run_benchmark
+    from bapo.evaluation.tasks import Benchmark
 
 TASK = tasks.get("geometry")
 GENERATOR = generators.DiagramGenerator(angle_step=5, tilt=180)
@@ -163,18 +167,6 @@ def test_noise_gives_other_steps_for_the_same_question():
     assert not any(wrong for _, _, wrong in clear)
 
 
-def test_guessing_pays_little():
-    """The most frequent answer to a question in training is right less than one time in six, wherever it is given."""
-    generator = generators.DiagramGenerator.of(laptop().data)
-    made = {split: generator.instances(np.random.default_rng(6), 3000, split) for split in generators.SPLITS}
-    answers: dict[str, list[int]] = {}
-    for instance in made["train"]:
-        answers.setdefault(instance.question, []).append(generators.chain(instance)[1])
-    best = {question: int(np.bincount(given).argmax()) for question, given in answers.items()}
-    for instances in made.values():
-        assert np.mean([generators.chain(i)[1] == best[i.question] for i in instances]) < 1 / 6
-
-
 # ------------------------------------------------------------------------------------------------ the task
 
 
@@ -250,3 +242,25 @@ def test_a_run_on_diagrams_goes_on_from_its_middle_to_the_same_weights(tmp_path)
     (run / SUMMARY).unlink()
     train(config)
     assert sha256(last / "model.safetensors") == weights
+
+
+@pytest.mark.slow
+def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path):
+    """The control: each problem with another one's diagram, after a base training of half a minute."""
+    sizes = "{base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}"
+    words = [f"data.split_sizes={sizes}", "data.generator.noise=0", "base.iterations=1500"]
+    words += ["evaluation.benchmarks=[diagrams_val]", f"paths.results={tmp_path}"]
+    config = laptop(*words)
+    make_data(config)
+    train_base(config)
+    checkpoint = base_directory(config) / "checkpoint"
+    frame = pd.read_parquet(data_directory(config) / "diagrams_val.parquet")
+    model, found = build(config, checkpoint, lambda count: None), []
+    for name, order in (("own", range(200)), ("control", np.random.default_rng(0).permutation(200))):
+        path = tmp_path / f"{name}.parquet"
+        frame.assign(images=[frame["images"][i] for i in order]).to_parquet(path)
+        task = Benchmark("diagrams_val", path, TASK, max_tokens=config.sampling.max_response_tokens)
+        found.append(run_benchmark(model, task)[1]["correct"].mean())
+    own, control = found
+    guessing = 0.11  # drawing from the answers to each question
+    assert own > guessing + 0.04 and control < guessing + 0.03
