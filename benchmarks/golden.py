@@ -209,8 +209,7 @@ def main() -> int:
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="default: all of them, a base and an evaluation")
     parser.add_argument("--write", action="store_true", help="record the numbers instead of comparing them")
     arguments = parser.parse_args()
-    for command in ("train", "evaluate"):
-        modules.load(["bapo", command])  # once, before the forks
+    modules.load()  # once, before the forks
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, values in measured(arguments.methods or methods(), Path(folder)):

@@ -63,7 +63,7 @@ class Server:
     def __init__(self, listener: socket.socket) -> None:
         self.listener, self.events = listener, selectors.DefaultSelector()
         self.folder, self.environment = os.getcwd(), dict(os.environb)
-        self.loaded: set[tuple[str, ...]] = set()
+        self.loaded = False
         self.seen: dict[str, tuple[int, int] | None] = {}
         self.clients: dict[int, tuple[socket.socket, int]] = {}  # by process descriptor: client, process
 
@@ -119,14 +119,13 @@ class Server:
         for file, state in self.seen.items():
             if state != state_of(file):
                 raise Declined(f"{file} has changed")
-        kind = tuple(request.words[:2])
-        if kind not in self.loaded:
+        if not self.loaded and request.words[0] in ("bapo", "analysis"):
             try:
-                modules.load(request.words)
+                modules.load()
             except Exception as error:  # the job itself says it better
                 raise Declined(f"{type(error).__name__}: {error}") from None
-            self.loaded.add(kind)
-            self.seen |= {file: state_of(file) for file in modules.sources() if file not in self.seen}
+            self.loaded = True
+            self.seen |= {file: state_of(file) for file in modules.sources()}
             gc.collect()
             gc.freeze()  # children leave these pages alone
         if (threads := len(os.listdir("/proc/self/task"))) != 1:
