@@ -77,15 +77,6 @@ def test_runs_end_with_what_the_other_run_used(tiny_world, grpo):
     assert "budget" not in grpo
 
 
-def test_a_run_that_ends_at_its_limit_says_that_its_budget_is_not_reached(tiny_world, grpo):
-    words = ["method=bapo+rollouts", "seed=7", "train.steps=1", "train.budget.most=2", "method.name=bapo_short"]
-    found = train(compose_config([*tiny_world, *words]))
-    amount = grpo["totals"]["rollouts"]
-    assert found["steps"] == 2 and found["totals"]["rollouts"] < amount
-    spent = {"unit": "rollouts", "amount": amount, "spent": found["totals"]["rollouts"], "reached": False}
-    assert found["budget"] == spent
-
-
 def test_what_a_summary_says_of_a_budget():
     # 80 and 64 rollouts
     assert budgets.outcome(Budget("rollouts", 144, 2), ROWS)["reached"]

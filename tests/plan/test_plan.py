@@ -209,20 +209,6 @@ def test_what_a_job_asks_for(job, asked: tuple[Settings, Cell], wanted: tuple) -
         assert job(config, attempt) == first | {"gpu": wanted[2], "nodes": wanted[3]}
 
 
-@pytest.mark.parametrize(
-    ("override", "wanted"),
-    [
-        ("model.dtype=bfloat16", 5690),  # 20 bytes a parameter in place of 26
-        ("model.parameters=1e9", 29_000),
-        ("model.parameters=null", 1500),
-    ],
-)
-def test_a_pretrained_run_on_the_cpu_asks_for_its_parts(override: str, wanted: int) -> None:
-    settings, cell = POCKET
-    config = Settings(scale=settings.scale, set=(override,)).run(cell)
-    assert resources.training(config)["mem_mb"] == wanted
-
-
 def test_an_evaluation_takes_the_gpus_of_its_backend() -> None:
     settings, cell = PAPER
     for override, gpus, megabytes in (

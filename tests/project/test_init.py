@@ -41,18 +41,10 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: 
     assert "error: claims: " in snakemake(example_project, "-n", "claims", status=1)
 
 
-@pytest.mark.system
-def test_a_projects_workflow_has_the_suites_hooks(example_project: Path) -> None:
-    """A job's output is not printed, and the end names what there is to open."""
-    words = ("results/smoke/studies/ordering.json", "--cores", "1", "--config", "scale=smoke", "tracking=none")
-    assert "of 1 jobs done" in snakemake(example_project, *words) and (example_project / ".snakemake" / "bapo").exists()
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
         ("tasks/ordering.py", "class Ordering(", "class Order(", r"tasks/ordering\.py has no Ordering"),
-        ("tasks/ordering.py", "def verify(", "def verity(", r"tasks/ordering\.py:Ordering: needs verify"),
         ("experiments/setting/laptop_ordering.yaml", "noise: 0.5", "noize: 0.5", r"data\.generator\.noize: .*'noise'"),
         ("experiments/setting/smoke_ordering.yaml", "", None, r"mine/\S+/smoke_ordering\.yaml: missing"),
     ],
