@@ -17,11 +17,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analysis import audit, results, text
+from analysis import audit, text
 from analysis.products import FIGURES, LEDGER, MAIN, imported, robustness_reports
-from analysis.results import AVERAGE, BASE
-from analysis.sharing import located
-from analysis.study import Block, Study, evaluated, load, workflow_command
+from analysis.study import load, workflow_command
 from bapo import project
 from bapo.errors import UserError
 from bapo.store.files import MANIFEST, read_json, write_text
@@ -29,8 +27,6 @@ from bapo.store.files import MANIFEST, read_json, write_text
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: the heading, where no project has another
 TITLE = "Buffer Matters"
-#: the method whose gain is a finding
-PROPOSED = "bapo"
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,8 @@ def write(home: Path, out: Path | None = None) -> Path:
         raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if about else MAIN}`")
     path = out or home / "report.html"
     ledger = home / f"{LEDGER}.md"
-    studies = [located(load(file), home) for file in sorted((home / "studies").glob("*.json"))]
-    first = next((s for s in studies if s.name == MAIN), next(iter(studies), Study(home.name, "", (), "")))
+    studies = [load(file) for file in sorted((home / "studies").glob("*.json"))]
+    first = next((s for s in studies if s.name == MAIN), next(iter(studies), None))
     files = {
         "tables": _parts(home / "tables", path.parent),
         "figures": _figures(home / "figures", path.parent),
@@ -79,16 +75,13 @@ def write(home: Path, out: Path | None = None) -> Path:
     )
     page = environment.get_template("page.html").render(
         title=about.title if about else TITLE,
-        scale=first.scale or home.name,
-        note=first.note,
+        scale=first.scale if first else home.name,
+        note=first.note if first else "",
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        study=first,
-        findings=findings_of(first),
-        counts=read_json(ledger.with_suffix(".json"))["counts"]["overall"] if ledger.exists() else None,
         claims=None if about else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
         audit=None if about else markdown(audit.markdown(audit.audit(audit.load(audit.SETUP)))),
         imports=_imports(home),
-        command=lambda target: workflow_command([target], first.config),
+        command=lambda target: workflow_command([target], first.config if first else ()),
         main="all" if about else MAIN,
         own=about is not None,
         text=text,
@@ -96,35 +89,6 @@ def write(home: Path, out: Path | None = None) -> Path:
     )
     write_text(path, page)
     return path
-
-
-# ------------------------------------------------------------------------------------------------ findings
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One task and model. best: of its evaluated methods; shown: BAPO, else the best; over: title -> comparison."""
-
-    block: Block
-    best: results.Result
-    shown: str
-    over: dict[str, results.Comparison]
-
-
-def findings_of(study: Study) -> list[Finding]:
-    """Return, for each task and model, how its methods stand by average accuracy, as far as they are evaluated."""
-    found = []
-    for block in evaluated(study).blocks:
-        rows = results.collect(block, study) if block.methods else []
-        best = max((r for r in rows if not r.is_base), key=lambda r: r.mean(AVERAGE).mean, default=None)
-        if best is None:
-            continue
-        shown = PROPOSED if PROPOSED in block.methods else best.method
-        titles = {BASE: "the model before training", study.reference: study.reference.upper()}
-        pairs = results.compare(rows, AVERAGE)
-        over = {title: pair for b, title in titles.items() if (pair := results.between(pairs, shown, b))}
-        found.append(Finding(block, best, shown, over))
-    return found
 
 
 def _imports(home: Path) -> list[dict[str, Any]]:

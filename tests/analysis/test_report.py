@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.runs import accuracy, write_results
+from support.runs import write_results
 
-from analysis import report, study
+from analysis import report
 from analysis.__main__ import main
-from analysis.report import findings_of, markdown
+from analysis.report import markdown
 from bapo.errors import UserError
 from bapo.store.files import write_text
 
@@ -49,8 +49,6 @@ def home(tmp_path: Path) -> Path:
     svg = "<svg xmlns='http://www.w3.org/2000/svg'><dc:description>A curve.</dc:description></svg>"
     write_text(home / "figures" / "figure4_training_curves.svg", svg)
     write_text(home / "figures" / "figure4_training_curves.csv", "step\n1\n")
-    counts = {"reproduced": 3, "contradicted": 1}
-    (home / "claims.json").write_text(json.dumps({"counts": {"overall": counts}, "claims": []}))
     write_text(home / "claims.md", f"# Ledger\n\n[first](#first)\n\n### first\n\n> {HOSTILE}\n")
     return home
 
@@ -61,29 +59,19 @@ def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
     assert not [e for e in elements if e[0] == "script" or any(name.startswith("on") for name in e[1])]
     assert {attributes["src"][:15] for tag, attributes in elements if tag == "img"} == {"data:image/svg+x"[:15]}
     named = {attributes.get("id") for _, attributes in elements}
-    assert {"findings", "table1", "table2", "figure4_training_curves", "claims", "first", "audit"} <= named
+    assert {"table1", "table2", "figure4_training_curves", "claims", "first", "audit"} <= named
     links = {attributes["href"] for tag, attributes in elements if tag == "a"}
     assert {"tables/table1.csv", "tables/table1_forest.svg", "figures/figure4_training_curves.csv", "#first"} <= links
     parts = report._parts(home / "tables", home)
     assert [part.key for part in parts] == ["table1", "table2", "comparison_bases"]
     assert [picture.file for picture in parts[0].pictures] == ["tables/table1_forest.svg"]
     assert parts[0].files == ["tables/table1.csv"] and parts[1].files == []
-    assert "A curve." in page and "reproduced 3, contradicted 1" in page
+    assert "A curve." in page
 
 
 def test_markdown_keeps_our_marks_and_nothing_else() -> None:
     assert markdown("**a** `*c*` <u>d</u><br>e").strip() == ("<p><strong>a</strong> <code>*c*</code> <u>d</u><br>e</p>")
     assert "<b" not in markdown("2 <b onclick=x>3</b>") and "href" not in markdown("[a](javascript:b)")
-
-
-def test_a_finding_has_the_tables_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    home = write_results(Path("results/laptop"))
-    (found,) = findings_of(study.load(home / "studies" / "table1.json"))
-    assert found.best.method == found.shown == "bapo"
-    gains = {title: pair.difference.tested.mean for title, pair in found.over.items()}
-    assert gains["GRPO"] == pytest.approx((accuracy(5) - accuracy(3)) / 100)
-    assert gains["the model before training"] == pytest.approx(accuracy(5) / 100 - accuracy(1, seeds=(0,)) / 100)
 
 
 def test_an_empty_folder_says_what_makes_it(tmp_path: Path) -> None:
