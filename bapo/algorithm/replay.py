@@ -50,10 +50,6 @@ class HardPrompts(Generic[Entry]):
     def discard(self, key: str) -> None:
         self._entries.pop(key, None)
 
-    def oldest(self, limit: int) -> list[Entry]:
-        """Return at most ``limit`` entries from the front."""
-        return list(self)[:limit]
-
     def replace(self, entry: Entry) -> None:
         """Put an entry in the place of the one that has its key."""
         self._entries[entry.key] = entry

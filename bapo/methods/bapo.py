@@ -93,7 +93,7 @@ class BAPO(Method):
         c = self.config
         if step % c.m or not len(self.bad):
             return [], []
-        entries = self.bad.oldest(c.max_reevaluated or max(1, self.batch_size // 2))
+        entries = list(self.bad)[: c.max_reevaluated or max(1, self.batch_size // 2)]
         groups = [g.as_origin(REEVALUATED) for g in sampler.regenerate([e.prompt for e in entries], policy=c.x2_policy)]
         for entry, group in zip(entries, groups, strict=True):
             if above(group.mean, c.c1):

@@ -19,7 +19,7 @@ A method with a critic (``uses_critic``) gets its advantages from the critic's v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 from bapo import seeds
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import LossInputs, ValueInputs
+from bapo.algorithm.replay import HighQuality, ResponseCache
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.validate import Unidentified
 
@@ -37,13 +38,6 @@ if TYPE_CHECKING:  # torch takes seconds to import
 
 #: what a resumed run needs of a method, as plain data
 State = dict[str, Any]
-
-
-class Kept(Protocol):
-    """The groups that a method keeps for later steps: a list, or a buffer of ``bapo.algorithm.replay``."""
-
-    def __iter__(self) -> Iterator[Group]: ...
-    def extend(self, groups: Iterable[Group], /) -> None: ...
 
 
 class Sampler(Protocol):
@@ -147,7 +141,7 @@ class Method:
 
     def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
         self.config, self.batch_size, self.seed = config, batch_size, seed
-        self.kept: Kept = []  # groups that later steps may train on
+        self.kept: list[Group] | HighQuality | ResponseCache = []  # groups that later steps may train on
 
     # ------------------------------------------------------------------ before the rollout
     @property

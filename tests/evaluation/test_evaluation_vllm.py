@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from support.configs import changed
 from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
 
@@ -32,7 +31,6 @@ pytestmark = [pytest.mark.slow, needs_vllm]
 
 #: the most by which the log-probabilities of two tokens may differ where one engine takes the one and one the other
 TIE = 1e-3
-BACKENDS = ("torch", "vllm")
 #: what keeps vLLM small and exact here
 SMALL = [f"evaluation.vllm.{key}" for key in ("dtype=float32", "max_num_seqs=64", "gpu_memory_utilization=0.3")]
 
@@ -45,22 +43,8 @@ def small_cache() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class World:
-    """Settings whose data and base model exist; ``problems`` of ``benchmark`` are asked, with ``images`` each."""
-
-    settings: list[str]
-    benchmark: str
-    problems: int
-    images: int = 0
-
-
-def scratch(folder: Path) -> World:
-    return World(make_world(folder), "cd34", PROMPTS)
-
-
-def diagrams(folder: Path) -> World:
-    """A model that reads images, with heads of 32."""
+def diagrams(folder: Path) -> list[str]:
+    """Settings of a model that reads images, with heads of 32, whose data and base model exist."""
     text = {"hidden_size": 128, "intermediate_size": 256, "rope_parameters.mrope_section": "[4,6,6]"}
     settings = ["scale=smoke", "task=geometry", "device=cpu", "tracking=none", f"paths.results={folder / 'results'}"]
     settings += [f"model.architecture.text_config.{key}={value}" for key, value in text.items()]
@@ -68,44 +52,31 @@ def diagrams(folder: Path) -> World:
     config = compose_config(settings)
     make_data(config)
     train_base(config)
-    return World(settings, "diagrams_test", 24, images=1)
+    return settings
 
 
-@pytest.mark.parametrize("make", [scratch, diagrams])
-def test_vllm_agrees_with_the_torch_engine(make: Callable[[Path], World], tmp_path: Path) -> None:
-    world = make(tmp_path)
-    config = compose_config(world.settings)
-    checkpoint = base_directory(config) / "checkpoint"
+@pytest.mark.parametrize(
+    ("make", "benchmark", "problems", "images"), [(make_world, "cd34", PROMPTS, 0), (diagrams, "diagrams_test", 24, 1)]
+)
+def test_vllm_agrees_with_the_torch_engine(
+    make: Callable[[Path], list[str]], benchmark: str, problems: int, images: int, tmp_path: Path
+) -> None:
+    settings = make(tmp_path)
     greedy, sampled = {}, {}
-    for backend in BACKENDS:
-        with models_of(world.settings, checkpoint, backend, world.images) as (model, composed):
-            for found, samples, top_k in ((greedy, 1, 1), (sampled, 32, -1)):
-                asked = changed(composed, world.benchmark, samples, top_k)
-                loaded = run.load_benchmark(asked, world.benchmark, checkpoint)
-                found[backend] = run.run_benchmark(model, loaded, limit=world.problems)[1]
-    assert_greedy(config, checkpoint, world.benchmark, greedy["torch"], greedy["vllm"])
+    for backend in ("torch", "vllm"):
+        config = compose_config([*settings, *SMALL, f"evaluation.backend={backend}"])
+        checkpoint = base_directory(config) / "checkpoint"
+        model: Any = backends.build(config, checkpoint, lambda count: None, images)
+        for found, samples, top_k in ((greedy, 1, 1), (sampled, 32, -1)):
+            asked = changed(config, evaluation__samples=samples, sampling__top_k=top_k)
+            loaded = run.load_benchmark(asked, benchmark, checkpoint)
+            found[backend] = run.run_benchmark(model, loaded, limit=problems)[1]
+    model.model.llm_engine.engine_core.shutdown()  # vLLM's
+    assert_greedy(config, checkpoint, benchmark, greedy["torch"], greedy["vllm"])
     assert_within(sampled["torch"], sampled["vllm"])
     for frame in sampled.values():
-        assert len(frame) == world.problems * 32 and frame.groupby("problem_id")["response"].nunique().max() > 1
+        assert len(frame) == problems * 32 and frame.groupby("problem_id")["response"].nunique().max() > 1
     assert accuracy(sampled["torch"])[0] > 0  # or nothing was compared
-
-
-def changed(config: Config, benchmark: str, samples: int, top_k: int) -> Config:
-    config = config.copy()
-    config.evaluation.samples, config.evaluation.benchmarks, config.sampling.top_k = samples, [benchmark], top_k
-    return config
-
-
-@contextmanager
-def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) -> Iterator[tuple[Any, Config]]:
-    """(lm-eval's model, configuration) of a backend, which ends with the block."""
-    config = compose_config([*settings, *SMALL, f"evaluation.backend={backend}"])
-    model = backends.build(config, checkpoint, lambda count: None, images)
-    try:
-        yield model, config
-    finally:
-        if backend == "vllm":
-            model.model.llm_engine.engine_core.shutdown()
 
 
 # ------------------------------------------------------------------------------------------------ what is compared

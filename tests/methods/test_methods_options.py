@@ -7,16 +7,6 @@ import pytest
 from bapo import methods
 from bapo.errors import UserError
 
-ALGORITHMS = sorted(methods._BUILT_IN)
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_method_builds_from_its_algorithm_alone(algorithm):
-    method = methods.build({"algorithm": algorithm}, batch_size=4, seed=1)
-    assert type(method) is methods.get(algorithm) and method.summary and method.source
-    # two algorithms that are not named never share a folder
-    assert methods.config_of({"algorithm": algorithm}).name == algorithm
-
 
 def test_defaults_are_the_papers_table_3():
     c = methods.MethodConfig()

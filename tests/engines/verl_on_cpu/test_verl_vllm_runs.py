@@ -10,9 +10,9 @@ from support.verl_jobs import by_hand, finish, kill_behind, start
 from support.vllm_cpu import make_world, needs_vllm, settings
 
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import run_directory
+from bapo.experiments.places import base_directory, run_directory
 from bapo.gpucheck.command import expected_ages
-from bapo.store.files import STEPS, verify_files
+from bapo.store.files import STEPS, read_json, verify_files
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow, needs_vllm]
 
@@ -68,3 +68,22 @@ def test_vllm_holds_the_policy_that_the_method_samples_with(world: Path, name: s
         f"\n{name}: mismatch {steps['mismatch_mean'].mean():.1e}, tv at refresh {refreshed.mean():.1e}, between "
         f"{between.mean():.1e}, step {steps['seconds_total'].median():.1f} s"
     )
+
+
+@by_hand
+def test_vllm_and_the_trainer_agree_on_smollm2(tmp_path: Path) -> None:
+    """SmolLM2 from the registry: the pocket scale's other engine."""
+    words = ["scale=pocket_smoke", "task=countdown", "engine=verl", "device=cpu", "tracking=none"]
+    words += ["verl.rollout=vllm", "method=grpo", "train.steps=2", f"paths.results={tmp_path}"]
+    for command in ("data", "base", "train"):
+        finish(start(*words, command=command), LIMIT)
+    config = compose_config(words)
+    run = run_directory(config)
+    verify_files(run)
+    steps = pd.read_parquet(run / STEPS)
+    assert steps["step"].tolist() == [1, 2] and steps["updates"].tolist() == [2, 2]
+    assert steps["kl"].iloc[-1] > 0 and not steps["overloaded"].any()
+    assert steps["mismatch_mean"].between(0, 5e-5, inclusive="neither").all()
+    base, trained = base_directory(config) / "checkpoint", run / read_json(run / "summary.json")["checkpoint"]
+    assert (trained / "chat_template.jinja").read_bytes() == (base / "chat_template.jinja").read_bytes()
+    print(steps[["mismatch_mean", "mismatch_max", "seconds_rollout", "seconds_update", "seconds_total"]].to_string())
