@@ -28,11 +28,7 @@ def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
-def _text(value: object) -> object:
-    return str(value) if type(value) in (int, float) else value  # Snakemake reads results=2024 as a number
-
-
-Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
+Text = Annotated[str, Field(min_length=1)]
 #: keys that only say how the work is done
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 

@@ -34,7 +34,14 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            _wait(lock, folder, patience)
+            owner = place.read_text(encoding="utf-8")
+            if patience:
+                print(f"{folder}: waiting for {owner}", file=sys.stderr)
+            try:
+                lock.acquire(timeout=patience)
+            except Timeout:
+                cure = "is working here; wait for it or stop it"
+                raise UserError(f"{folder}: another process ({owner}) {cure}") from None
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOLCK):  # those of a file system without locks
                 raise
@@ -43,17 +50,6 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _wait(lock: FileLock, folder: Path, patience: float) -> None:
-    owner = Path(lock.lock_file).read_text(encoding="utf-8")
-    if patience:
-        print(f"{folder}: waiting for {owner}", file=sys.stderr)
-    try:
-        lock.acquire(timeout=patience)
-    except Timeout:
-        cure = "is working here; wait for it or stop it"
-        raise UserError(f"{folder}: another process ({owner}) {cure}") from None
 
 
 @contextlib.contextmanager

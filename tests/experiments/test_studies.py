@@ -190,7 +190,6 @@ def test_settings_as_people_and_snakemake_write_them() -> None:
     assert read_settings({"seeds": 3, "set": "train.steps=5 'method.c2_range=[0.1, 0.2]'"}) == Settings(
         seeds=(3,), set=("train.steps=5", "method.c2_range=[0.1, 0.2]")
     )
-    assert read_settings({"results": 2024, "scale": None}) == Settings(results="2024")
     settings = Settings(scale="smoke", seeds=(4,), set=("train.steps=5",), results="a b")
     assert read_settings(json.loads(settings.as_json())) == settings
     assert Settings().as_json() == "{}"
