@@ -34,7 +34,8 @@ def training(config: Config, attempt: int = 1) -> Resources:
 
     nodes is None without GPUs, so that a cluster may run several such jobs as one.
     """
-    gpus = _training_gpus(config)
+    gpus = (config.verl.gpus_per_node or 8) if on_gpus(config) else 0
+    gpus = int(config.device == "cuda") if config.engine == "torch" else gpus
     return _resources(_memory(config, gpus), _minutes(config), gpus, 1 if gpus else attempt)
 
 
@@ -56,8 +57,10 @@ def evaluation(config: Config, attempt: int = 1) -> Resources:
         pretrained = config.model.kind == "pretrained"
         megabytes, attempt = (GPU_SHARE * gpus, 1) if pretrained else (SCRATCH_ON_GPU, attempt)
     else:
-        megabytes = VLLM_ON_CPU if backend == "vllm" else LITTLE
-        megabytes = max(megabytes, PROCESS + int(_sampling_bytes(config) / 1e6))
+        parameters = config.model.parameters if config.model.kind == "pretrained" else None
+        # weights, those that the fast forward joins, keys and values of all rows
+        sampling = int((8 * parameters + 2**30) / 1e6) if parameters else 0
+        megabytes = max(VLLM_ON_CPU if backend == "vllm" else LITTLE, PROCESS + sampling)
     return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
 
 
@@ -69,12 +72,6 @@ def problems(config: Config, attempt: int = 1) -> Resources:
 def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resources:
     nodes = 1 if gpus else None
     return {"mem_mb": attempt * megabytes, "runtime": attempt * minutes, "gpu": gpus, "nodes": nodes}
-
-
-def _training_gpus(config: Config) -> int:
-    if config.engine == "torch":
-        return int(config.device == "cuda")
-    return (config.verl.gpus_per_node or 8) if on_gpus(config) else 0
 
 
 def _memory(config: Config, gpus: int) -> int:
@@ -92,12 +89,6 @@ def _memory(config: Config, gpus: int) -> int:
         return SCRATCH_ON_GPU
     states = _training_bytes(config)
     return PROCESS + int(states / 1e6) if states else LITTLE
-
-
-def _sampling_bytes(config: Config) -> float:
-    """Count the bytes of an evaluation: weights, those that the fast forward joins, keys and values of all rows."""
-    parameters = config.model.parameters if config.model.kind == "pretrained" else None
-    return 8 * parameters + 2**30 if parameters else 0.0
 
 
 def _training_bytes(config: Config) -> float:

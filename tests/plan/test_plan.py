@@ -11,8 +11,8 @@ from support.paths import ROOT
 
 from bapo import __main__
 from bapo.errors import UserError
-from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
+from bapo.experiments import studies
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings
@@ -79,17 +79,6 @@ def test_hours_of_the_paper_are_table_2s() -> None:
         times = {row["method"]: re.findall(r"(\d+)([dhm])", row["time"]) for row in block["rows"]}
         printed_minutes = {method: sum(int(n) * minutes[u] for n, u in parts) for method, parts in times.items()}
         assert of_paper[models[block["task"]]] == printed_minutes, block["task"]
-
-
-def test_where_hours_are_from() -> None:
-    single = costs.train(run("single_gpu", "countdown", "qwen2.5-math-1.5b", "grpo"))
-    assert single.source == costs.MODEL and 3 < single.gpu_hours < 4
-    config = run("paper", "countdown", "qwen2.5-math-7b", "dapo")
-    large = costs.train(config)
-    assert large.source == costs.MODEL
-    assert large.gpu_hours == pytest.approx(8 * sum(costs.step_seconds(config)) * budgets.steps(config) / 3600)
-    unknown = run("pocket", "countdown", "smollm2-135m-instruct", "grpo")
-    assert costs.train(unknown).source == costs.evaluate(unknown).source == costs.UNKNOWN
 
 
 def test_cpu_hours_at_laptop_scale_by_hand() -> None:

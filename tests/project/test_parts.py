@@ -82,17 +82,12 @@ def test_the_code_of_a_family_belongs_to_the_identity_and_comments_do_not(own_mo
 
 
 @pytest.mark.parametrize(
-    "code, override, message",
-    [
-        ("class Gru: ...", "seed=1", "models/gru.py:Gru: "),
-        (None, "engine=verl", "verl"),
-        ('model_type = "gpt2"', "seed=1", "gpt2"),
-    ],
+    "code, override, message", [(None, "engine=verl", "verl"), ('model_type = "gpt2"', "seed=1", "gpt2")]
 )
 def test_a_family_that_cannot_be_is_refused(own_models: Path, code: str | None, override: str, message: str) -> None:
     text = (own_models / GRU).read_text()
     if code is not None:
-        (own_models / GRU).write_text(text.replace('model_type = "gru"', code) if "model_type" in code else code)
+        (own_models / GRU).write_text(text.replace('model_type = "gru"', code))
     with pytest.raises(UserError, match=message):
         models.build_scratch(compose_config(["task=countdown", "model=gru-tiny", override]))
 
