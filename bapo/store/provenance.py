@@ -32,9 +32,9 @@ PACKAGES = ("torch", "transformers", "lm-eval", "numpy", "pandas", "pyarrow", "s
 # ------------------------------------------------------------------------------------------------ this machine
 
 
-def git_state(folder: Path | None = None) -> Json:
+def git_state() -> Json:
     """Return {"commit", "dirty"} of the checkout that the package runs from; their values are None outside one."""
-    command = ["git", "-C", str(folder or Path(__file__).resolve().parent)]
+    command = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         commit, changes = (
             subprocess.run([*command, *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()

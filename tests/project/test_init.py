@@ -45,6 +45,7 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: 
     ("file", "old", "new", "message"),
     [
         ("tasks/ordering.py", "class Ordering(", "class Order(", r"tasks/ordering\.py has no Ordering"),
+        ("tasks/ordering.py", "def verify(", "def verity(", r"tasks/ordering\.py:Ordering: needs verify"),
         ("experiments/setting/laptop_ordering.yaml", "noise: 0.5", "noize: 0.5", r"data\.generator\.noize: .*'noise'"),
         ("experiments/setting/smoke_ordering.yaml", "", None, r"mine/\S+/smoke_ordering\.yaml: missing"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,18 +84,6 @@ def test_a_damaged_run_does_not_keep_a_record_from_being_written(results: Path) 
     inputs = json.loads(record.read_text())["inputs"]
     assert set(inputs["countdown/tiny/grpo/seed1/summary.json"]) == {"sha256"}
     assert "studies/table1.json" in inputs
-
-
-def test_a_dirty_checkout_is_told_from_a_clean_one(tmp_path: Path) -> None:
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run([*git, "init", "-q"], check=True)
-    (tmp_path / "a.py").write_text("1\n")
-    subprocess.run([*git, "add", "a.py"], check=True)
-    subprocess.run([*git, "commit", "-qm", "a"], check=True)
-    assert provenance.git_state(tmp_path)["dirty"] is False
-    (tmp_path / "a.py").write_text("2\n")
-    assert provenance.git_state(tmp_path)["dirty"] is True
-    assert provenance.git_state(Path("/")) == {"commit": None, "dirty": None}
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "none.md"])
