@@ -19,6 +19,7 @@ from test_verl_parity import (
     B,
     Engine,
     RecordedSampler,
+    accumulated,
     as_batch,
     nested,
     record,
@@ -170,25 +171,6 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         named = dict(learner.model.named_parameters())
         for key, gradient in gradients.items():
             torch.testing.assert_close(gradient, named[key].grad, atol=1e-5, rtol=1e-5)
-
-
-def accumulated(engine: type, model: torch.nn.Module, shares: list[list[dict]], function) -> tuple[float, dict, dict]:
-    """Loss, gradients and sums of the metrics of one mini-batch on several ranks, two micro-batches a rank."""
-    total, gradients, sums = 0.0, {}, {}
-    for mine in shares:
-        own = copy.deepcopy(model)
-        cut = max(1, len(mine) // 3)
-        for part in (p for p in (mine[:cut], mine[cut:]) if p):
-            micro = as_batch(part, dp_size=len(shares), calculate_entropy=True)
-            loss, output = engine(own).forward_step(micro, function, forward_only=False)
-            loss.backward()
-            total += float(loss.detach()) / len(shares)
-            for key, metric in output["metrics"].items():
-                name = key.removeprefix("bapo/")
-                sums[name] = sums.get(name, 0.0) + metric.aggregate()
-        for key, parameter in own.named_parameters():
-            gradients[key] = gradients.get(key, 0.0) + parameter.grad / len(shares)
-    return total, gradients, sums
 
 
 def test_our_formulas_are_verls() -> None:

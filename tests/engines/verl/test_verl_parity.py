@@ -233,6 +233,25 @@ def verl_logprobs(model: Qwen2ForCausalLM, data: TensorDict) -> torch.Tensor:
     return response_from_nested(output["model_output"]["log_probs"], data["response_mask"])
 
 
+def accumulated(engine: type, model: torch.nn.Module, shares: list[list[dict]], function) -> tuple[float, dict, dict]:
+    """Loss, gradients and sums of metrics of one mini-batch, in two micro-batches of different size on each rank."""
+    total, gradients, sums = 0.0, {}, {}
+    for mine in shares:
+        own = copy.deepcopy(model)
+        cut = max(1, len(mine) // 3)
+        for part in (p for p in (mine[:cut], mine[cut:]) if p):
+            micro = as_batch(part, dp_size=len(shares), calculate_entropy=True)
+            loss, output = engine(own).forward_step(micro, function, forward_only=False)
+            loss.backward()
+            total += float(loss.detach()) / len(shares)
+            for key, metric in output["metrics"].items():
+                name = key.removeprefix("bapo/")
+                sums[name] = sums.get(name, 0.0) + metric.aggregate()
+        for key, parameter in own.named_parameters():
+            gradients[key] = gradients.get(key, 0.0) + parameter.grad / len(shares)
+    return total, gradients, sums
+
+
 def verl_update(
     method: methods.Method,
     groups: list[Group],
@@ -258,22 +277,12 @@ def verl_update(
     fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
     rows = [{name: whole[name][i] for name in fields} for i in range(len(rows))]
 
-    loss_function = partial(policy_loss, method=method)
-    share, total, gradients = len(rows) // ranks, 0.0, None
-    for rank in range(ranks):
-        own = copy.deepcopy(model)
-        mine = rows[rank * share : (rank + 1) * share]
-        cut = max(1, len(mine) // 3)  # two micro-batches of different size
-        for part in (p for p in (mine[:cut], mine[cut:]) if p):
-            micro = as_batch(part, dp_size=ranks, calculate_entropy=method.needs_entropy)
-            loss, _ = Engine(own).forward_step(micro, loss_function, forward_only=False)
-            loss.backward()
-            total += float(loss.detach()) / ranks
-        grads = [p.grad / ranks for p in own.parameters()]
-        gradients = grads if gradients is None else [a + b for a, b in zip(gradients, grads, strict=True)]
+    share = len(rows) // ranks
+    shares = [rows[rank * share : (rank + 1) * share] for rank in range(ranks)]
+    total, gradients, _ = accumulated(Engine, model, shares, partial(policy_loss, method=method))
     places = torch.tensor([i for i, row in enumerate(layout.order) if row < layout.rows])
     order = torch.tensor([row for row in layout.order if row < layout.rows])
-    return total, gradients, estimated[places][torch.argsort(order)]
+    return total, list(gradients.values()), estimated[places][torch.argsort(order)]
 
 
 # ------------------------------------------------------------------------------------------------ tests
