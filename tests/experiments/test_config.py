@@ -134,6 +134,7 @@ def test_a_mapping_takes_new_keys() -> None:
     [
         (["method=bpo"], r"method=bpo: unknown method 'bpo' \(did you mean 'bapo'\?\); allowed: .*bapo, .*grpo"),
         (["scale=laptpo"], r"unknown scale 'laptpo' \(did you mean 'laptop'\?\); allowed: gpu, laptop, paper, pocket"),
+        (["method=bapo+rolouts"], r"method=bapo\+rolouts: unknown variant 'rolouts' \(did you mean 'rollouts'"),
         (["method=bapo+rollouts+updates"], r"'rollouts' and 'updates' both set train\.budget\.like"),
         (["method=bapo+hard"], r"method=bapo\+hard: .*a variant of the model"),
         (["scale=paper", "model=qwen2.5-1.5b+matched"], r"base.iterations: .*matched.iterations"),
@@ -144,6 +145,8 @@ def test_a_mapping_takes_new_keys() -> None:
         (["method=bapo", "method.c2_range=[0.3,0.5]"], "c2 must not exceed c3"),
         (["train.batch_size=big"], "^train.batch_size=big: must be a valid integer"),
         (["train.mini_batch_size=64"], "train.mini_batch_size=64: must be at most train.batch_size=32"),
+        (["train.epochs=1"], "set exactly one of train.steps and train.epochs"),
+        (["data.system=x"], "data.system=x: model=qwen2-112k is trained from scratch"),
         (["train.budget.unit=rollouts"], r"train\.budget\.like=None: "),
         (["sampling.top_k=0"], r"sampling.top_k=0: must be -1 \(off\) or at least 1"),
         (["scale=paper", "task=mathematics", "model=qwen2.5-math-7b"], r"qwen2\.5-math-7b has 4096 positions"),

@@ -91,6 +91,12 @@ def test_every_figure_of_the_paper_is_drawn_from_one_study(scale: str) -> None:
     assert list(shown) == [name for name, figure in products.FIGURES.items() if figure.number]  # in the paper's order
 
 
+def test_a_figure_that_two_studies_name(experiments: Path) -> None:
+    edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
+    with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves is drawn for figure5 already"):
+        products.drawn_by(products.figures_of, "laptop")
+
+
 def test_methods_and_seeds_replace_those_of_the_file() -> None:
     study = load_study("table1", "laptop", methods=["bapo"], seeds=[7, 8])
     wanted = [(task, "bapo", seed) for task in ("mathematics", "countdown", "geometry") for seed in (7, 8)]
