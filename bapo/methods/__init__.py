@@ -26,7 +26,7 @@ _BUILT_IN = {
     "remix": "bapo.methods.remix:ReMix",
     "gspo": "bapo.methods.grpo:GSPO",
     "mopps": "bapo.methods.dots:MoPPS",
-    "areal": "bapo.methods.areal:AReaL",
+    "areal": "bapo.methods.grpo:AReaL",
     "arpo": "bapo.methods.repo:ARPO",
     "dots_rr": "bapo.methods.dots:RolloutReplay",
     "dots": "bapo.methods.dots:DOTS",

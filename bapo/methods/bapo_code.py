@@ -19,10 +19,10 @@ from bapo.algorithm.batch import linear_threshold
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.methods.areal import Decoupled, DecoupledConfig
 from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
 from bapo.methods.bapo_options import BAPOConfig, Span
 from bapo.methods.base import Batch, Sampler, State
+from bapo.methods.grpo import Decoupled, DecoupledConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
