@@ -1,5 +1,4 @@
-"""GRPO: the base class unchanged, with older rollout policies (delayed GRPO, AReaL), with a ratio a sequence (GSPO), and
-with random rewards."""
+"""GRPO: the base class unchanged, with older rollout policies (delayed, AReaL), a ratio a sequence, random rewards."""
 
 from __future__ import annotations
 
