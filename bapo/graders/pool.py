@@ -50,12 +50,6 @@ class Checker:
                 return self.stream.recv()
         return None
 
-    def ask(self, gold: str, answer: str, seconds: float) -> str | None:
-        """Return the outcome of a check, or None as :meth:`receive` does."""
-        with contextlib.suppress(OSError):
-            self.stream.send((gold, answer))
-        return self.receive(seconds)
-
     def end(self) -> int:
         """Kill the process. Returns its exit status, below 0 for the signal that ended it."""
         self.stream.close()
@@ -106,8 +100,9 @@ class Pool:
                 for _ in range(2):
                     fresh = checker is None
                     checker = checker or self._start()
-                    outcome = checker.ask(gold, answer, self._left())
-                    if outcome is not None:
+                    with contextlib.suppress(OSError):
+                        checker.stream.send((gold, answer))
+                    if (outcome := checker.receive(self._left())) is not None:
                         return outcome
                     self.kills += 1
                     status, checker = checker.end(), None

@@ -117,7 +117,7 @@ def test_splits_are_disjoint_solvable_and_without_repeats(tmp_path):
         assert len(seen[split]) == len(problems) == SIZES[split]
     # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
     for split, ids in seen.items():
-        assert {countdown_problems.owner(*parts(identity)) for identity in ids} == {split}
+        assert {countdown_problems.owner(tuple(numbers), target) for numbers, target in map(parts, ids)} == {split}
 
 
 @pytest.mark.parametrize(("noise", "low", "high"), [(0.0, 0, 0), (0.5, 2600, 3000), (1.0, 5580, 6000)])

@@ -267,12 +267,7 @@ def test_sums_of_each_size_are_in_one_split_alone_and_right(written):
             assert mathematics.verify(f" {a + b + 1}", problem.ground_truth) == Verdict(False, True, WRONG)
     assert {s: len(p) for s, p in written.items()} == {"train": 400, "probe": 64, "sum2": 100, "sum3": 100}
     assert len(set(pairs)) == len(pairs) and not set(pairs) & {tuple(sorted(example)) for example in sums.EXAMPLES}
-
-
-def test_every_example_is_right_and_every_prompt_begins_with_them(written):
-    heads = {p.prompt.rpartition("Question: What is ")[0] for problems in written.values() for p in problems}
-    assert len(heads) == 1
-    assert all(f"What is {a} + {b}?\nAnswer: {a + b}\n" in next(iter(heads)) for a, b in sums.EXAMPLES)
+    assert all(f"What is {a} + {b}?\nAnswer: {a + b}\n" in written["train"][0].prompt for a, b in sums.EXAMPLES)
 
 
 @pytest.mark.parametrize(

@@ -35,19 +35,15 @@ def problem_id(numbers: Sequence[int], target: int) -> str:
 
 
 @lru_cache(maxsize=1 << 18)
-def _owner(identity: str, size: int) -> str:
-    return generated.owner(identity, SHARES[size])
-
-
-def owner(numbers: Sequence[int], target: int) -> str:
+def owner(numbers: tuple[int, ...], target: int) -> str:
     """Return the one split that this problem may appear in: a function of its identity, not of a seed or size."""
-    return _owner(problem_id(numbers, target), len(numbers))
+    return generated.owner(problem_id(numbers, target), SHARES[len(numbers)])
 
 
 def owned(numbers: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
     """Return bool [N]: whether ``split`` is the owner. numbers: int [N, k]; targets: int [N]."""
-    rows = zip(numbers.tolist(), targets.tolist(), strict=True)
-    return np.array([owner(*row) == split for row in rows], dtype=bool)
+    rows = zip(np.sort(numbers, axis=1).tolist(), targets.tolist(), strict=True)  # sorted: one key for a problem
+    return np.array([owner(tuple(row), target) == split for row, target in rows], dtype=bool)
 
 
 #: numbers, target, expression; the easy generator makes none of these problems
