@@ -220,7 +220,6 @@ class VerlConfig(Node):
     """How verl runs a job. Nothing here changes the numbers of a training."""
 
     gpus_per_node: AtLeastOne | None = None  # of a machine; None: 8, on CPU cores one process (more share it by FSDP2)
-    tensor_parallel: AtLeastOne | None = None  # GPUs of one replica of vLLM; None: 2 from 6e9 parameters on, else 1
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of each GPU's memory for vLLM
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
     rollout: Literal["vllm"] | None = None  # what samples on CPU cores; None: transformers

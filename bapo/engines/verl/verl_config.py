@@ -121,9 +121,6 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise wrong(None, f"verl.overrides.{error.full_key}", None, "verl has no such key") from None
     assert isinstance(verl, DictConfig)
-    if verl.trainer.n_gpus_per_node % (width := verl.actor_rollout_ref.rollout.tensor_model_parallel_size):
-        cure = f"must divide the {verl.trainer.n_gpus_per_node} GPUs of verl.gpus_per_node"
-        raise wrong(None, "verl.tensor_parallel", width, cure)
     return verl
 
 
@@ -165,7 +162,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "row": row,
         "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch
         "batched_tokens": max(8192 if device == "cuda" else 512, row),
-        "tensor_parallel": config.verl.tensor_parallel or (2 if pairs else 1),
+        "tensor_parallel": 2 if pairs else 1,
         "storage_units": units,
         "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), least),
         "validation_batch": max(1, held // config.probe.samples),
