@@ -247,6 +247,5 @@ def summary(
             "seconds": float(steps["seconds_total"].sum() - steps["seconds_probe"].sum()),
         },
         **({"budget": outcome} if outcome else {}),
-        "final": {"reward_mean": float(steps["reward_mean"].tail(10).mean())},
         "files": fingerprints(folder, TABLES),
     }
