@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,8 +113,10 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     critic = torch_critic(method)
     start = copy.deepcopy(critic.model)
     noted: dict[str, float] = {}
-    judged = critic.judge(groups, lambda key, value, _: noted.update({key: value}))
     parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, groups)
+    told: dict[str, Any] = {}  # what each update is given; none is made here
+    critic._one_update = lambda _, old, returns, __: told.update(values=old, returns=returns) or 0
+    advantages, _ = critic.step(groups, parts, lambda key, value, _: noted.update({key: value}))
 
     # verl's side: the rows of the whole batch, padded for the ranks
     layout = lay_out(method, parts, OmegaConf.create(TRAIN), ranks, step)
@@ -129,13 +132,13 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
 
     places = torch.argsort(torch.tensor(layout.order))[: layout.rows]  # where each real row went
     expected = [(g, i) for part in parts for g in part for i in range(g.size)]
-    for table, field in ((judged.values, "values"), (judged.returns, "returns"), (judged.advantages, "advantages")):
+    for table, field in ((told["values"], "values"), (told["returns"], "returns"), (advantages, "advantages")):
         nested_rows = whole[field].unbind()
         for place, (g, i) in zip(places, expected, strict=True):
             n = int(g.samples.lengths[i])
             np.testing.assert_allclose(nested_rows[place].numpy(), table[id(g)][i, :n], atol=1e-5)
     assert metrics["bapo/explained_variance"] == pytest.approx(noted["explained_variance"], abs=1e-4)
-    flat = np.concatenate([judged.advantages[id(g)][i, : g.samples.lengths[i]] for g, i in expected])
+    flat = np.concatenate([advantages[id(g)][i, : g.samples.lengths[i]] for g, i in expected])
     assert abs(flat.mean()) < 1e-5 and flat.std(ddof=1) == pytest.approx(1.0, abs=1e-4)
 
     # each mini-batch from the same weights: the critic's loss and gradients, then the policy's
@@ -148,7 +151,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     for number, part in enumerate(parts):
         own = torch_critic(method)
         own.model.load_state_dict(start.state_dict())
-        own._one_update(part, judged, lambda key, value, _: noted.update({key: value}))
+        own._one_update(part, told["values"], told["returns"], lambda key, value, _: noted.update({key: value}))
         mine = [rows[r * share + number * width : r * share + (number + 1) * width] for r in range(ranks)]
         function = verl_critic.partial(verl_critic.value_loss, method=method)
         loss, gradients, sums = accumulated(ValueEngine, model, mine, function)
@@ -163,8 +166,8 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         config = OmegaConf.create(
             {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": 0.9}, "seed": SEED}
         )
-        learner = Learner(copy.deepcopy(policy), reference, 0, config, method, own)
-        learner._one_update(step, part, None, judged.advantages, lambda key, value, _: noted.update({key: value}))
+        learner = Learner(copy.deepcopy(policy), reference, config, method, own)
+        learner._one_update(step, part, None, advantages, lambda key, value, _: noted.update({key: value}))
         function = verl_critic.partial(policy_loss, method=method)
         loss, gradients, _ = accumulated(Engine, policy, mine, function)
         assert loss == pytest.approx(noted["loss"], abs=1e-5)

@@ -174,7 +174,7 @@ def torch_learner(method: methods.Method, model: Qwen2ForCausalLM, reference: Qw
     config = OmegaConf.create(
         {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": TEMPERATURE}, "seed": SEED}
     )
-    return Learner(copy.deepcopy(model), reference, 0, config, method)
+    return Learner(copy.deepcopy(model), reference, config, method)
 
 
 # ------------------------------------------------------------------------------------------------ verl's side
