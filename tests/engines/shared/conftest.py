@@ -1,4 +1,4 @@
-"""Fixtures of the engines: a processor and its tokenizer."""
+"""Fixtures of this folder: a processor and its tokenizer."""
 
 from __future__ import annotations
 
