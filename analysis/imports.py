@@ -214,7 +214,7 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
     identity = f"imported:{log.source['sha256'][:16]}"
-    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": kept | scores, "files": {}})
+    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": {**kept, **scores}, "files": {}})
 
 
 def _write_study(folder: Path) -> None:
