@@ -6,10 +6,9 @@ import os
 import shutil
 
 import pytest
-from filelock import FileLock
 from hypothesis import settings
 from support import late
-from support.world import TINY
+from support.world import TINY, made_once
 
 #: tests run side by side, one thread each; torch reads it when it is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,18 +36,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Hydra overrides of a world whose data and base model exist: a worker's own copy of the one that is made once."""
-    from bapo.engines.torch.base import train_base
-    from bapo.experiments.compose import compose_config
-    from bapo.tasks.job import make_data
-
-    home = tmp_path_factory.getbasetemp()
-    home = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
-    with FileLock(home / "tiny_world.lock"):
-        if not (home / "tiny_world").exists():
-            config = compose_config([*TINY, f"paths.results={home / 'tiny_world.part'}"])
-            make_data(config)
-            train_base(config)
-            (home / "tiny_world.part").rename(home / "tiny_world")
     results = tmp_path_factory.mktemp("results")
-    shutil.copytree(home / "tiny_world", results, dirs_exist_ok=True)
+    shutil.copytree(made_once(tmp_path_factory, "tiny_world", TINY), results, dirs_exist_ok=True)
     return [*TINY, f"paths.results={results}"]

@@ -1,9 +1,11 @@
 """Checks by algebra in processes of their own, killed past a limit of CPU time, wall time or memory.
 
-A checker (:mod:`bapo.graders.symbolic`) is started at the first check that needs one, and in place of one that was
-killed; that takes about a second. Safe in threads; after a fork the child starts checkers of its own; all end with the
-process that started them, however that ends. (A killed worker ends a pool of concurrent.futures, an idle one a pool of
-pebble 5.2.3, and daemonic processes cannot start either.)
+The pool starts a checker (:mod:`bapo.graders.symbolic`) at the first check, and another one after a kill; a start takes
+about a second. Threads may share the pool, and a forked child starts checkers for itself. A checker ends with the
+process that started it.
+
+Libraries do not fit: a pool of concurrent.futures ends when a worker is killed, one of pebble 5.2.3 when a worker is
+idle, and a daemonic process can start neither.
 """
 
 from __future__ import annotations
