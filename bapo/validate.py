@@ -25,6 +25,10 @@ class Only(frozenset[str]):
     """Mark a field that belongs to no other identities than these: bapo/experiments/identity.py."""
 
 
+class WhereSet:
+    """Mark a field that belongs to identities only where its value is not its default."""
+
+
 Kind = TypeVar("Kind")
 #: a field that belongs to no identity: a name, a place, a way of doing the same work
 Unidentified = Annotated[Kind, Only()]

@@ -20,7 +20,7 @@ from bapo.experiments import places
 from bapo.experiments.places import data_directory, own
 from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, Json, read_json, sha256
-from bapo.validate import Only, parse_yaml, plain
+from bapo.validate import Only, WhereSet, parse_yaml, plain
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
@@ -42,9 +42,16 @@ def _numbers(node: object) -> object:
 
 def meaning(node: BaseModel, identity: str) -> Json:
     """Return the values of a part of the configuration that belong to an identity: "data", "documents", "run", ..."""
-    names = (name for name, only in _marks(type(node)).items() if only is None or identity in only)
-    values = {name: getattr(node, name) for name in names}
+    names = [name for name, only in _marks(type(node)).items() if only is None or identity in only]
+    later = _where_set(type(node))
+    values = {name: getattr(node, name) for name in names if name not in later or getattr(node, name) != later[name]}
     return {k: meaning(v, identity) if isinstance(v, BaseModel) else plain(v) for k, v in values.items()}
+
+
+@cache
+def _where_set(part: type[BaseModel]) -> dict[str, object]:
+    """Return the defaults of the fields that count only where they have another value."""
+    return {name: field.default for name, field in part.model_fields.items() if WhereSet in field.metadata}
 
 
 @cache

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, SerializeAsAny, mod
 
 from bapo.methods.base import MethodConfig
 from bapo.store.files import Json
-from bapo.validate import Only, Part, Unidentified, plain, wrong
+from bapo.validate import Only, Part, Unidentified, WhereSet, plain, wrong
 
 #: mappings that take any name; their values can be read as attributes
 Options = Annotated[Json, AfterValidator(OmegaConf.create), PlainSerializer(plain)]
@@ -147,6 +147,8 @@ class TrainConfig(Node):
     entropy_coef: Unidentified[float] = 0.001
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: Literal["fewer-updates", "smaller-mini-batches"] = "fewer-updates"
+    #: difficulties (``Task.difficulty``) whose problems alone are drawn, each for an equal share of ``steps``, in turn
+    blocks: Annotated[list[int] | None, WhereSet] = None
     budget: BudgetConfig
 
     @model_validator(mode="after")
@@ -156,6 +158,8 @@ class TrainConfig(Node):
         if (self.budget.unit == "steps") != (self.budget.like is None):
             cure = f"name the method whose run sets the number of {self.budget.unit}, or leave both unit and like alone"
             raise wrong(None, "train.budget.like", str(self.budget.like), cure)
+        if self.blocks is not None and (self.steps is None or not self.blocks):
+            raise wrong(None, "train.blocks", str(self.blocks), "name difficulties, and set train.steps")
         if self.mini_batch_size > self.batch_size:
             cure = f"must be at most train.batch_size={self.batch_size}"
             raise wrong(None, "train.mini_batch_size", self.mini_batch_size, cure)

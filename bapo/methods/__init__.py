@@ -44,6 +44,8 @@ _BUILT_IN = {
     "bapo_x1": "bapo.methods.bapo_ablations:BAPOWithX1Only",
     "bapo_duplicates": "bapo.methods.bapo_ablations:BAPODuplicates",
     "bapo_shuffled": "bapo.methods.bapo_ablations:BAPOShuffled",
+    "bapo_filled": "bapo.methods.bapo_ablations:BAPOFilled",
+    "bapo_oracle": "bapo.methods.bapo_ablations:BAPOOracle",
     "grpo_random_reward": "bapo.methods.grpo:RandomReward",
 }
 

@@ -94,7 +94,7 @@ class BAPO(Method):
         if step % c.m or not len(self.bad):
             return [], []
         entries = list(self.bad)[: c.max_reevaluated or max(1, self.batch_size // 2)]
-        groups = [g.as_origin(REEVALUATED) for g in sampler.regenerate([e.prompt for e in entries], policy=c.x2_policy)]
+        groups = self.regenerated([e.prompt for e in entries], sampler)
         for entry, group in zip(entries, groups, strict=True):
             if above(group.mean, c.c1):
                 self.bad.discard(entry.key)
@@ -102,6 +102,10 @@ class BAPO(Method):
                 self.bad.add(replace(entry, mean=group.mean))
         improved = [g for g in groups if self.admits(g)]
         return improved, [g for g in groups if not self.admits(g)]
+
+    def regenerated(self, prompts: list[Prompt], sampler: Sampler) -> Groups:
+        """Answer hard prompts anew, G times each."""
+        return [g.as_origin(REEVALUATED) for g in sampler.regenerate(prompts, policy=self.config.x2_policy)]
 
     def admits(self, group: Group) -> bool:
         """Return whether a re-evaluated group enters X2: c1 < mu < 1 (eq. 6)."""
@@ -111,9 +115,7 @@ class BAPO(Method):
         """Draw X3 (eq. 7) without replacement: at most ``room`` of the stored groups, and none that X1 has."""
         taken = {g.key for g in x1}
         pool = [g for g in self.replayable(c2, c3) if g.key not in taken]
-        count = min(len(pool), room)
-        if count <= 0:
-            return []
+        count = max(0, min(len(pool), room))
         chosen = [pool[i] for i in sorted(self.random("x3", step).choice(len(pool), size=count, replace=False))]
         if self.config.remove_replayed:
             self.high.remove(chosen)

@@ -1,12 +1,22 @@
-"""BAPO without one of its parts, and two controls of its replayed groups (Table 1, Figure 6, eq. 5)."""
+"""BAPO without one of its parts, and controls of its replayed and re-evaluated groups (Table 1, Figure 6, eq. 5)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from bapo.algorithm.rollouts import REPLAYED
+import numpy as np
+from pydantic import NonNegativeFloat, PositiveInt
+
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
 from bapo.methods.bapo import BAPO, Groups
+from bapo.methods.bapo_options import BAPOConfig
 from bapo.methods.base import Batch, Sampler
+from bapo.methods.luffy import MixedMethod, mixed, shaped_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class BAPOWithoutX2(BAPO):
@@ -79,3 +89,65 @@ class BAPOShuffled(BAPO):
         return [
             replace(g, rewards=chosen[other[i]].rewards, samples=chosen[other[i]].samples) for i, g in enumerate(chosen)
         ]
+
+
+class FilledConfig(BAPOConfig):
+    max_generation_batches: PositiveInt = 4  # DAPO's
+
+
+class BAPOFilled(BAPOWithX1Only):
+    """X1 filled up by dynamic sampling, as DAPO's batch: the most that X2 and X3 could add by filling the batch.
+
+    Loss, clip interval and KL are BAPO's, so that DAPO's batch stands apart from DAPO's loss. Further prompts are
+    answered by the rollout policy.
+    """
+
+    Config = FilledConfig
+    config: FilledConfig
+    summary = "control: BAPO whose batch is filled with fresh groups"
+    source = "control of paper eq. 5; DAPO's dynamic sampling"
+    cost = "1 to 4 x rollouts"
+
+    def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
+        groups, drawn = self.filtered_fresh(step, fresh), list(fresh)
+        for _ in range(1, self.config.max_generation_batches):
+            if len(groups) >= self.batch_size:
+                break
+            prompts = sampler.draw(self.batch_size)
+            more = [g.as_origin(FRESH) for g in sampler.regenerate(prompts, policy="rollout")]
+            drawn += more
+            groups += self.filtered_fresh(step, more)
+        return self.batch(drawn, groups[: self.batch_size], [], [], [])
+
+
+class OracleConfig(BAPOConfig):
+    shape: NonNegativeFloat = 0.1  # LUFFY's gamma
+
+
+class BAPOOracle(MixedMethod, BAPO):
+    """An expert's solution takes a place in every re-evaluated group: the most that X2 could give.
+
+    Such a group has a right response, so it is admitted. The solution's ratio is shaped as LUFFY's, and neither clipped
+    nor penalised; all other responses have BAPO's loss. A prompt without a solution keeps its group.
+    """
+
+    Config = OracleConfig
+    config: OracleConfig
+    summary = "control: BAPO with an expert's solution in each group of X2"
+    source = "control of paper eq. 6; LUFFY's mixed groups"
+    cost = "1 + 1/(2m) x rollouts at most, and an expert"
+
+    def regenerated(self, prompts: list[Prompt], sampler: Sampler) -> Groups:
+        groups = super().regenerated(prompts, sampler)
+        solutions = sampler.demonstrate(prompts)
+        return [g if s is None else mixed(g, s) for g, s in zip(groups, solutions, strict=True)]
+
+    def historical(self, group: Group) -> np.ndarray:
+        """Mark the expert's responses alone, bool [G]."""
+        return np.zeros(group.size, dtype=bool) if group.off_policy is None else group.off_policy
+
+    def clips(self, inputs: LossInputs) -> bool:
+        return True
+
+    def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return shaped_loss(ratio, inputs, self.config.shape)

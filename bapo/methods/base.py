@@ -31,7 +31,7 @@ from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.replay import HighQuality, ResponseCache
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.validate import Unidentified
+from bapo.validate import Unidentified, WhereSet
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import Tensor
@@ -111,6 +111,7 @@ class MethodConfig(BaseModel):
     advantage_std: Spread = "population"
     advantage_eps: float = 1e-6
     advantage_eps_inside: bool = True  # sqrt(var + eps), eq. 2; std + eps (verl)
+    passes: Annotated[int, Field(ge=1), WhereSet] = 1  # over each step's batch (update-to-data ratio)
 
     @model_validator(mode="after")
     def _loss(self) -> Self:
@@ -189,8 +190,8 @@ class Method:
         return 0
 
     def passes(self, step: int) -> int:
-        """Return how often this step's batch is trained on (update-to-data ratio)."""
-        return 1
+        """Return how often this step's batch is trained on."""
+        return self.config.passes
 
     def resets_reference(self, step: int) -> bool:
         """Return whether the reference policy takes the current weights before this step."""

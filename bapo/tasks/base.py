@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from bapo.errors import UserError
 from bapo.store.files import Json
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Task:
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
         """Return an expert's worked solution; None where the task knows none. prompt: white space may be missing."""
         return None
+
+    def difficulty(self, ground_truth: str) -> int:
+        """Return a problem's difficulty, for ``train.blocks``. Raises UserError where the task has none."""
+        raise UserError(f"train.blocks: the problems of {self.name} have no difficulty; leave it out")
 
     def write_data(self, config: Config, folder: Path) -> Json:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.

@@ -28,6 +28,8 @@ from bapo.tasks.files import read_problems
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+    from bapo.experiments.schema import Config
+
 #: Prompts that go through the model at a time to become vectors.
 BATCH = 64
 
@@ -83,22 +85,43 @@ def chat(
 
 
 class PromptStream:
-    """Draws endless epochs of shuffled prompts. ``position`` (prompts drawn so far) is the whole state."""
+    """Draws endless epochs of shuffled prompts. ``position`` (prompts drawn so far) is the whole state.
 
-    def __init__(self, prompts: list[Prompt], seed: int, position: int = 0) -> None:
-        self.prompts, self.seed, self.position = prompts, seed, position
-        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+    blocks: indices of the prompts that are drawn from, one list after another; length: prompts drawn from each but the
+    last, which has no end.
+    """
+
+    def __init__(self, prompts: list[Prompt], seed: int, blocks: Sequence[Sequence[int]] = (), length: int = 0) -> None:
+        self.prompts, self.seed, self.position = prompts, seed, 0
+        self.blocks, self.length = blocks, length
+        self._now: tuple[object, ...] = ()
+        self._order = np.empty(0, dtype=np.int64)
 
     def draw(self, count: int) -> list[Prompt]:
         return [self.prompts[self._next()] for _ in range(count)]
 
     def _next(self) -> int:
-        epoch, place = divmod(self.position, len(self.prompts))
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = seeds.generator(self.seed, "epoch", epoch).permutation(len(self.prompts))
+        block = min(self.position // self.length, len(self.blocks) - 1) if self.blocks else 0
+        pool: Sequence[int] = self.blocks[block] if self.blocks else range(len(self.prompts))
+        epoch, place = divmod(self.position - block * self.length, len(pool))
+        now = ("epoch", epoch, "block", block) if self.blocks else ("epoch", epoch)
+        if now != self._now:
+            self._now, self._order = now, seeds.generator(self.seed, *now).permutation(pool)
         self.position += 1
         return int(self._order[place])
+
+
+def training_stream(config: Config, prompts: list[Prompt], ground_truths: Sequence[str], task: Task) -> PromptStream:
+    """Return the stream that a run draws from: ``train.blocks``. Raises UserError for a difficulty without problems."""
+    train = config.train
+    if train.blocks is None:
+        return PromptStream(prompts, config.seed)
+    levels = [task.difficulty(truth) for truth in ground_truths]
+    blocks = [[i for i, level in enumerate(levels) if level == wanted] for wanted in train.blocks]
+    if not all(blocks):
+        raise UserError(f"train.blocks={train.blocks}: the training problems have {sorted(set(levels))}")
+    assert train.steps is not None
+    return PromptStream(prompts, config.seed, blocks, train.steps * train.batch_size // len(blocks))
 
 
 # ------------------------------------------------------------------------------------------------ answers

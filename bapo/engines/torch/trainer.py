@@ -15,7 +15,7 @@ from safetensors.torch import load_model
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models, records
-from bapo.engines.shared.prompts import Embedder, PromptStream, read_prompts
+from bapo.engines.shared.prompts import Embedder, read_prompts, training_stream
 from bapo.engines.shared.records import JobClock, end_of_job
 from bapo.engines.shared.rows import unpack_groups
 from bapo.engines.shared.sampling import SamplingParameters
@@ -65,7 +65,7 @@ class Trainer:
         self.by_id = {p.id: p for p in prompts}
         self.budget = budgets.of(config, budgets.steps(config, len(prompts)), budgets.amount(config))
         self.spent = 0.0
-        self.stream = PromptStream(prompts, config.seed)
+        self.stream = training_stream(config, prompts, [p.row.ground_truth for p in prompts], self.task)
         self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
         self.probe_sets = {"train": prompts[: config.probe.prompts], "probe": []}
         if count := config.probe.prompts:

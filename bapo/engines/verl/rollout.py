@@ -21,9 +21,10 @@ from verl.utils.profiler import simple_timer
 from bapo import seeds, tasks
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import PromptStream
+from bapo.engines.shared.prompts import training_stream
 from bapo.engines.verl import images
 from bapo.engines.verl.plugin import CPU_ROLLOUT
+from bapo.experiments.schema import Config
 from bapo.graders.verdict import OVERLOADED
 from bapo.store.files import Json
 from bapo.tasks.base import Problem
@@ -50,13 +51,13 @@ class Asked:
 class PromptSource:
     """verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows to submit."""
 
-    def __init__(self, dataset: RLHFDataset, problems: Sequence[Problem], seed: int) -> None:
+    def __init__(self, dataset: RLHFDataset, problems: Sequence[Problem], config: Config) -> None:
         """problems: those of the file that the dataset was made from, in its order."""
-        self.dataset, self.seed = dataset, seed
+        self.dataset, self.seed = dataset, config.seed
         self.ground_truths = [p.ground_truth for p in problems]
         prompts = [Prompt(p.id, Row(i)) for i, p in enumerate(problems)]
         self.by_id = {p.id: p for p in prompts}
-        self.stream = PromptStream(prompts, seed)
+        self.stream = training_stream(config, prompts, self.ground_truths, tasks.get(config.task.name))
 
     def batch(
         self,

@@ -102,7 +102,7 @@ class MethodTrainer(ResumableTrainer):
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         problems = read_problems(Path(self.config.data.train_files))
-        self.source = PromptSource(self.train_dataset, problems, self.run.seed)
+        self.source = PromptSource(self.train_dataset, problems, self.run)
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))

@@ -97,6 +97,10 @@ class Countdown(GeneratedTask):
         text = to_expression(truth.numbers, steps)
         return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if truth.format == "answer" else text
 
+    def difficulty(self, ground_truth: str) -> int:
+        """Count the numbers."""
+        return len(grammar.from_ground_truth(ground_truth).numbers)
+
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         instances = GENERATORS[data.prompt].of(data).problems(rng, data.split_sizes[split], split)
         return _problems([(i.numbers, i.target) for i in instances], data.prompt)
