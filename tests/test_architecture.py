@@ -40,7 +40,7 @@ ARROWS = {
     "bapo.sweeps": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.engines"},
     "bapo.warm": {"bapo.engines.shared", "bapo.tasks"},  # and by name what jobs need
     "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps", "bapo.engines.verl.memory"},
-    "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store", "bapo.engines.shared"},
+    "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store"},
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},

@@ -1,4 +1,7 @@
-"""The checks of ``gpu-check`` in their order, each a job of its own, and what is read from what they leave."""
+"""The checks of ``gpu-check`` in their order, each a job of its own, and what is read from what they leave.
+
+Its world is tiny: Countdown at smoke scale, a model that every attention kernel takes, real vLLM.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +21,12 @@ from pathlib import Path
 
 from bapo import methods
 from bapo.experiments import budgets
+from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
-from bapo.gpu import allocation, devices, environment
-from bapo.gpucheck import world
-from bapo.gpucheck.world import FINE, WRONG, Row, judged
-from bapo.store.files import STEPS, SUMMARY, read_json, read_table
+from bapo.gpu import environment
+from bapo.store.files import STEPS as TABLE
+from bapo.store.files import SUMMARY, read_json, read_table
 
 CURE = (
     "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all), and make the "
@@ -32,7 +36,69 @@ CURE = (
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
 #: how a job is started
 BAPO = (sys.executable, "-m", "bapo")
-ENGINE = (sys.executable, "-m", "bapo.gpucheck.engine")
+#: seconds that one job may take; a minute is usual on a GPU
+LIMIT = 1800
+#: most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and kernels
+#: in bfloat16
+MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
+SHARE = 0.3  # of the card, for vLLM
+PROMPTS = 10  # evaluated
+STEPS = 4
+#: after this many steps the run is killed
+KILLED_AFTER = 2
+BENCHMARK = "cd34"
+
+
+def overrides(folder: Path, device: str) -> list[str]:
+    """Return the Hydra overrides of every job of the check.
+
+    Heads of 64: vLLM's kernels on CPU cores begin at 32. The updates are so large that a vLLM with older weights shows.
+    """
+    architecture = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 256}
+    return [
+        "scale=smoke",
+        "task=countdown",
+        "method=bapo",
+        "engine=verl",
+        f"device={device}",
+        "tracking=none",
+        f"paths.results={folder / 'results'}",
+        f"model.dtype={dtype(device)}",
+        *(f"model.architecture.{key}={value}" for key, value in architecture.items()),
+        # enough to solve a few problems: without a single reward nothing would be trained
+        "base.iterations=350",
+        "data.generator.number_max=8",
+        "data.generator.three_number_share=0.8",
+        "data.generator.noise=0.1",
+        f"data.split_sizes={{base: 4000, train: 48, probe: 8, cd34: {PROMPTS}, cd4: 4}}",
+        "method.v=2",
+        f"train.steps={STEPS}",
+        "train.batch_size=8",
+        "train.mini_batch_size=4",
+        "train.group_size=8",
+        "train.learning_rate=1e-3",
+        "train.warmup_updates=0",
+        "probe.prompts=0",
+        "checkpoint.every=1",
+        "evaluation.backend=vllm",
+        f"evaluation.benchmarks=[{BENCHMARK}]",
+        "evaluation.samples=4",
+        f"evaluation.vllm.dtype={dtype(device)}",
+        f"evaluation.vllm.gpu_memory_utilization={SHARE}",
+        "verl.rollout=vllm",
+        "verl.gpus_per_node=1",
+        f"verl.gpu_memory_utilization={SHARE}",
+        "verl.gpu_memory=24",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
+    ]
+
+
+def dtype(device: str) -> str:
+    """Return what the model is kept and sampled in: on CPU cores exact and fast, so that a difference is a fault."""
+    return "float32" if device == "cpu" else "bfloat16"
+
+
+def config_of(folder: Path, device: str) -> Config:
+    return compose_config(overrides(folder, device))
 
 
 @dataclass(frozen=True)
@@ -41,14 +107,14 @@ class Place:
 
     folder: Path
     device: str
-    limit: float = world.LIMIT
+    limit: float = LIMIT
 
     @property
     def config(self) -> Config:
-        return world.config_of(self.folder, self.device)
+        return config_of(self.folder, self.device)
 
     def command(self, name: str) -> list[str]:
-        return [*BAPO, name, *world.overrides(self.folder, self.device)]
+        return [*BAPO, name, *overrides(self.folder, self.device)]
 
 
 class Failed(Exception):
@@ -63,8 +129,8 @@ def main(device: str, keep: Path | None = None) -> int:
     folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     found = checked(Place(folder, device))
-    print(world.table(found), end="")
-    failed = bool(world.wrong(found))
+    print(table(found), end="")
+    failed = bool(wrong(found))
     if keep or failed:
         print(f"logs and results: {folder}", file=sys.stderr)
     else:
@@ -75,7 +141,7 @@ def main(device: str, keep: Path | None = None) -> int:
 def checked(place: Place) -> list[Row]:
     """Return the rows; a job that fails ends the check, as the later ones build on it."""
     found = machine(place.device)
-    steps = () if world.wrong(found) else (made, engines, trained, exported, evaluated)
+    steps = () if wrong(found) else (made, trained, evaluated)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
@@ -86,7 +152,7 @@ def checked(place: Place) -> list[Row]:
 
 
 def machine(device: str) -> list[Row]:
-    """Look at CUDA, packages, memory and processors; a package in another process, which broken libraries may end."""
+    """Look at CUDA and the packages, each in another process, which broken libraries may end."""
     looks = {name: f"import {name}; print('can be imported')" for name in ("vllm", "verl")}
     if device == "cuda":
         looks = {"CUDA": CUDA, **looks, "flash_attn": "import flash_attn; print('can be imported')"}
@@ -95,15 +161,7 @@ def machine(device: str) -> list[Row]:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
         found.append(judged(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
-    if device == "cuda":
-        sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]
-        text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"
-        if any(size < 0.95 * world.SMALLEST for size in sizes):  # enough for the check itself
-            text += f"; under {world.SMALLEST} GB no model of the paper can be trained (docs/single_gpu.md has smaller)"
-        found.append(Row("memory", FINE, text))
-    cpus, enough = allocation.cpus(), 4 if device == "cuda" else 1
-    cure = "give the job 8 CPU cores a GPU: graders, Ray and vLLM share them"
-    return [*found, judged("CPU cores", cpus >= enough, str(cpus), cure)]
+    return found
 
 
 def made(place: Place) -> list[Row]:
@@ -114,23 +172,15 @@ def made(place: Place) -> list[Row]:
     return []
 
 
-def engines(place: Place) -> list[Row]:
-    """vLLM's log-probabilities against the trainer's, with altered weights, and after a sleep"""
-    from bapo.gpucheck.engine import FILE
-
-    _job(place, "engine", [*ENGINE, str(place.folder), place.device], "vLLM")
-    return [Row(**row) for row in read_json(place.folder / FILE)]
-
-
 def trained(place: Place) -> list[Row]:
     """BAPO with v = 2 in verl, killed after two steps and resumed"""
     command, config = place.command("train"), place.config
     home, name = run_directory(config), "killed and resumed"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
-    if not _job(place, "train", command, "training", until=f"step {world.KILLED_AFTER}/"):
+    if not _job(place, "train", command, "training", until=f"step {KILLED_AFTER}/"):
         raise Failed(Row(name, WRONG, "the run was over before it could be killed", "give the command again"))
     _job(place, "resume", command, "resumed training")
-    steps = read_table(home / STEPS)
+    steps = read_table(home / TABLE)
     gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
     clipped, updates = float(steps["clip_fraction"].mean()), int(steps["updates"].sum())
     ages, right = steps["staleness"].astype(int).tolist(), expected_ages(config)
@@ -140,12 +190,12 @@ def trained(place: Place) -> list[Row]:
         judged(
             "BAPO steps",
             ages == right and updates > 0,
-            f"{len(steps)} of {world.STEPS}, {updates} updates, rollout policy {ages} steps old",
+            f"{len(steps)} of {STEPS}, {updates} updates, rollout policy {ages} steps old",
             f"there should be updates, and a rollout policy {right} steps old; report this with {home / 'verl.log'}",
         ),
         judged(
             "rollouts in training",
-            gap <= world.MISMATCH[place.device],
+            gap <= MISMATCH[place.device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
             f"{clipped:.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
@@ -163,27 +213,12 @@ def expected_ages(config: Config) -> list[int]:
     return ages
 
 
-def exported(place: Place) -> list[Row]:
-    """the model that a run leaves"""
-    from safetensors import safe_open
-
-    config = place.config
-    home = run_directory(config)
-    checkpoint = home / read_json(home / SUMMARY)["checkpoint"]
-    types = set()
-    for path in checkpoint.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            types |= {str(file.get_tensor(name).dtype).removeprefix("torch.") for name in file.keys()}  # noqa: SIM118
-    cure = f"the export should be {config.model.dtype}; report this"
-    return [judged("export", types == {config.model.dtype}, f"{checkpoint.name}: {', '.join(sorted(types))}", cure)]
-
-
 def evaluated(place: Place) -> list[Row]:
     """ten prompts evaluated with vLLM"""
     _job(place, "evaluate", place.command("evaluate"), "evaluation")
-    result = read_json(run_directory(place.config) / "eval" / SUMMARY)["benchmarks"][world.BENCHMARK]
+    result = read_json(run_directory(place.config) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
     found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
-    return [judged("evaluation", result["problems"] == world.PROMPTS, found, "report this")]
+    return [judged("evaluation", result["problems"] == PROMPTS, found, "report this")]
 
 
 def last_error(text: str) -> str:
@@ -219,3 +254,35 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
         found = last_error(log.read_text(encoding="utf-8", errors="replace"))
         raise Failed(Row(title, WRONG, found[:300], f"see {log}"))
     return killed
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+FINE, WRONG = "fine", "NOT"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was looked at, FINE or WRONG, what was found, and the cure where it is wrong."""
+
+    name: str
+    state: str
+    found: str
+    cure: str = ""
+
+
+def judged(name: str, ok: bool, found: str, cure: str) -> Row:
+    return Row(name, FINE if ok else WRONG, found, "" if ok else cure)
+
+
+def wrong(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.state == WRONG]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Write the rows for people, the cures behind them."""
+    width = max(len(row.name) for row in rows)
+    lines = [f"{row.state:<5}{row.name:<{width}}  {row.found}" for row in rows]
+    for row in wrong(rows):
+        lines += ["", *textwrap.wrap(f"{row.name}: {row.cure}", 110)]
+    return "\n".join([*lines, "", f"gpu-check: {len(wrong(rows))} of {len(rows)} are not fine"]) + "\n"

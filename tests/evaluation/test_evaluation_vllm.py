@@ -16,7 +16,7 @@ from bapo.evaluation import backends, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
-from bapo.gpucheck.world import PROMPTS
+from bapo.gpucheck.command import PROMPTS
 from bapo.tasks.job import data_folder, make_data
 
 if LATE:

@@ -11,7 +11,7 @@ import pytest
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
 from bapo.gpu import environment
-from bapo.gpucheck import world
+from bapo.gpucheck import command
 
 needs_vllm = pytest.mark.skipif(
     not environment.vllm_on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
@@ -20,7 +20,7 @@ needs_vllm = pytest.mark.skipif(
 
 def settings(folder: Path) -> list[str]:
     """The world of gpu-check, without its method."""
-    return [word for word in world.overrides(folder, "cpu") if not word.startswith("method")]
+    return [word for word in command.overrides(folder, "cpu") if not word.startswith("method")]
 
 
 def make_world(folder: Path) -> list[str]:
@@ -28,7 +28,7 @@ def make_world(folder: Path) -> list[str]:
     config = compose_config(settings(folder))
     if kept := os.environ.get("BAPO_GPU_CHECK"):
         for place in (data_directory, base_directory):
-            shutil.copytree(place(world.config_of(Path(kept), "cpu")), place(config))
+            shutil.copytree(place(command.config_of(Path(kept), "cpu")), place(config))
         return settings(folder)
     from bapo.engines.torch.base import train_base
     from bapo.tasks.job import make_data

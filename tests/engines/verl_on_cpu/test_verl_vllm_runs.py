@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.verl, pytest.mark.slow, needs_vllm]
 MORE = [
     # one update a step: tv_x1 compares the policy of the step's beginning with the one that vLLM sampled with
     "train.mini_batch_size=8",
-    "train.learning_rate=1e-3",
-    "train.warmup_updates=0",
     "checkpoint.every=2",
 ]
 #: seconds that a run may take there
