@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
 
@@ -17,3 +20,24 @@ def end_with(parent: int, number: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+@contextmanager
+def stop_requests(told: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C or SIGTERM into a request that a loop answers between two steps; the second one kills.
+
+    Yields a function that says whether there was one. told: called when the request comes.
+    """
+    received: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        told()
+        signal.signal(number, previous[signal.Signals(number)])
+
+    previous = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

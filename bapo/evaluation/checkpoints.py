@@ -69,10 +69,11 @@ def _written(checkpoint: Path) -> Json:
 def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> None:
     """Check every prompt of every benchmark before a model is loaded: lm-eval would cut a long text from the left.
 
-    A picture counts as one token here: vLLM itself refuses a prompt whose pictures do not fit.
+    A picture counts as one token here: vLLM itself refuses a prompt whose pictures do not fit, and both backends refuse
+    a sequence that exceeds the model's context.
     Raises UserError naming the first prompt that does not fit, or a checkpoint whose tokenizer cannot be loaded.
     """
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
     from bapo.engines.shared.models import chats, pretrained
     from bapo.engines.shared.prompts import chat
@@ -81,15 +82,10 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
     revision = revision_of(config, checkpoint)
     try:
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(checkpoint, revision=revision), config)
-        model = AutoConfig.from_pretrained(checkpoint, revision=revision).get_text_config()
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{checkpoint}: no tokenizer and configuration can be loaded from it: {reason}") from error
-    contexts = [getattr(model, "max_position_embeddings", None)]
-    if config.evaluation.backend == "vllm":
-        contexts.append(config.evaluation.vllm.max_model_len)
-    context = min((c for c in contexts if c is not None), default=None)
-    longest, answer = config.sampling.max_prompt_tokens, config.sampling.max_response_tokens
+        raise UserError(f"{checkpoint}: no tokenizer can be loaded from it: {reason}") from error
+    longest = config.sampling.max_prompt_tokens
     for benchmark in benchmarks:
         texts = [
             chat(tokenizer, [{"role": "user", "content": p.prompt}], images=bool(p.images)) for p in benchmark.problems
@@ -97,12 +93,8 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
         # the chat template has already placed whatever special tokens belong into a prompt
         tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
         for problem, own in zip(benchmark.problems, tokens, strict=True):
-            count = len(own)
-            what = f"{benchmark.task_name}: problem {problem.id} has a prompt of {count} tokens"
-            if not 0 < count <= longest:
-                raise UserError(f"{what}, allowed are 1 to {longest}; raise sampling.max_prompt_tokens")
-            if context is not None and count + answer > context:
+            if not 0 < len(own) <= longest:
                 raise UserError(
-                    f"{what}, which with sampling.max_response_tokens={answer} exceeds the model's context of "
-                    f"{context}; lower sampling.max_response_tokens"
+                    f"{benchmark.task_name}: problem {problem.id} has a prompt of {len(own)} tokens, allowed are 1 to "
+                    f"{longest}; raise sampling.max_prompt_tokens"
                 )

@@ -7,7 +7,7 @@ finished and intact is not done again.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import importlib.metadata
 import json
 import logging
@@ -61,7 +61,7 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
     if config.evaluation.backend == "vllm":
         environment.require_vllm("evaluation.backend=vllm", backends.INSTALL)
     with remade(folder, identity):
-        found = {name: _intact(folder, name, identity) for name in names}
+        found = {name: _earlier(folder, name, identity) for name in names}
         frames = {name: frame for name, frame in found.items() if frame is not None}
         if pending := [name for name in names if name not in frames]:
             frames |= _sample(config, checkpoint, folder, identity, pending)
@@ -87,41 +87,25 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
 
 
 def finished(folder: Path, identity: str) -> Json | None:
-    """Return the summary of an evaluation of this identity that is finished, its files intact; None otherwise."""
+    """Return the summary of an evaluation of this identity that is finished; damaged files are deleted: None, too."""
     if not (folder / SUMMARY).exists():
         return None
     summary = read_json(folder / SUMMARY)
     if summary["identity"] != identity:
         return None
-    problems = store.damaged_files(folder, summary["files"])
-    for problem in problems:
-        print(f"warning: {problem}; what it held is evaluated again", file=sys.stderr)
-    return None if problems else summary
+    damaged = [name for name, known in summary["files"].items() if store.damaged_files(folder, {name: known})]
+    for name in damaged:
+        print(f"warning: {folder / name} is missing or damaged; what it held is evaluated again", file=sys.stderr)
+        (folder / name).unlink(missing_ok=True)
+    return None if damaged else summary
 
 
-def _intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
-    """Return a benchmark's table of an earlier evaluation of this identity; a damaged one is named on stderr."""
-    path = folder / f"{name}.parquet"
-    if not path.exists():
-        return None
-    try:
-        frame = store.read_table(path)
-        if frame.attrs.get("identity") != identity:
-            return None
-        if frame.attrs["content"] == _content_digest(frame):
-            return frame
-    except Exception:
-        pass
-    print(f"warning: {path} is damaged; {name} is evaluated again", file=sys.stderr)
+def _earlier(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
+    """Return a benchmark's table of an unfinished evaluation of this identity, if it is there."""
+    with contextlib.suppress(UserError):
+        frame = store.read_table(folder / f"{name}.parquet")
+        return frame if frame.attrs.get("identity") == identity else None
     return None
-
-
-def _content_digest(frame: pd.DataFrame) -> str:
-    """Return the SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
-    import pandas as pd
-
-    values = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
-    return hashlib.sha256(",".join(frame.columns).encode() + values).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------ sampling
@@ -152,7 +136,6 @@ def _sample(
         frame.insert(6, "seed", config.evaluation.seed)
         frame.attrs = {  # what the summary needs
             "identity": identity,
-            "content": _content_digest(frame),
             "seconds": time.monotonic() - start,
             "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
         }

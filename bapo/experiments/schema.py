@@ -180,8 +180,6 @@ class VllmConfig(Node):
     max_num_seqs: Unidentified[AtLeastOne] = 512  # responses under way
     #: share of each GPU's memory
     gpu_memory_utilization: Unidentified[Annotated[float, Field(gt=0, le=1)]] = 0.9
-    #: None: sampling.max_prompt_tokens + sampling.max_response_tokens
-    max_model_len: Unidentified[AtLeastOne | None] = None
 
 
 class EvaluationConfig(Node):

@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bapo.engines.fast import attention, sampler
 from bapo.engines.fast.attention import Heads, Places
@@ -29,13 +28,14 @@ from bapo.engines.fast.layout import Layout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 
 # ------------------------------------------------------------------------------------------------ weights
 
 
-def parameters_of(block: nn.Module) -> list[Tensor]:
-    """Return a layer's parameters in the order that this module takes and gives them."""
+def parameters_of(block: Qwen2DecoderLayer) -> list[Tensor]:
+    """Return the parameters of a layer, of Llama's too, in the order that this module takes and gives them."""
     projections = (block.self_attn.q_proj, block.self_attn.k_proj, block.self_attn.v_proj)
     return [
         block.input_layernorm.weight,
@@ -65,30 +65,25 @@ class Weights:
 
 @dataclass
 class Joined:
-    """A layer's parameters and the matrices made of them; those without their norms are None in a frozen layer."""
+    """A layer's parameters and the matrices made of them, also without their norms."""
 
     heads: Heads
     norm: Tensor
-    plain_qkv: Tensor | None
+    plain_qkv: Tensor
     mlp_norm: Tensor
-    plain_gate_up: Tensor | None
+    plain_gate_up: Tensor
     weights: Weights
 
     @classmethod
-    def of(cls, parameters: Sequence[Tensor], heads: Heads, frozen: bool = False) -> Joined:
+    def of(cls, parameters: Sequence[Tensor], heads: Heads) -> Joined:
         """Join the ``parameters_of`` a layer."""
         norm, q, k, v, out, mlp_norm, gate, up, down, *biases = parameters
         order, scales = _rows_of(heads)
-        plain = torch.cat([q, k, v])[order].mul_(scales[:, None]), torch.cat([gate, up])
-        # a frozen model's matrices stay, so that a second copy of most of its weights would
-        qkv, gate_up = (
-            torch.mul(m, n, out=m if frozen else None) for m, n in zip(plain, (norm, mlp_norm), strict=True)
-        )
-        cut = heads.queries * heads.size
-        weights = Weights(*qkv.tensor_split([cut]), out, gate_up, down)
+        plain_qkv, plain_gate_up = torch.cat([q, k, v])[order].mul_(scales[:, None]), torch.cat([gate, up])
+        qkv, cut = plain_qkv * norm, heads.queries * heads.size
+        weights = Weights(qkv[:cut], qkv[cut:], out, plain_gate_up * mlp_norm, down)
         if biases:
             weights.q_bias, weights.kv_bias = torch.cat(biases)[order].mul_(scales).tensor_split([cut])
-        plain_qkv, plain_gate_up = (None, None) if frozen else plain
         return cls(heads, norm, plain_qkv, mlp_norm, plain_gate_up, weights)
 
     def split(self, gradients: Weights) -> list[Tensor]:
@@ -99,7 +94,7 @@ class Joined:
         qkv[order] = (joined * self.norm).mul_(scales[:, None])
         sizes = [n * self.heads.size for n in (self.heads.queries, self.heads.keys, self.heads.keys)]
         biases: Sequence[Tensor] = ()
-        if gradients.q_bias is not None:
+        if gradients.q_bias is not None and gradients.kv_bias is not None:
             bias = torch.empty(len(joined))
             bias[order] = torch.cat([gradients.q_bias, gradients.kv_bias]).mul_(scales)
             biases = bias.split(sizes)
@@ -124,27 +119,6 @@ def _rows_of(heads: Heads) -> tuple[Tensor, Tensor]:
     scales = torch.ones(len(order))
     scales[: heads.queries * heads.size] = heads.size**-0.5
     return order, scales
-
-
-#: of each frozen model the versions of its parameters and their joined form
-_JOINED: WeakKeyDictionary[nn.Module, tuple[list[tuple[int, int]], list[Joined]]] = WeakKeyDictionary()
-
-
-def _joined(model: nn.Module, parameters: Sequence[Tensor], count: int, heads: Heads) -> list[Joined]:
-    """Join the weights of ``count`` layers; ``parameters``: the ``parameters_of`` all, one after the other.
-
-    Those of a model that is not trained are remembered. A fused optimiser changes weights without a new version.
-    """
-    size = len(parameters) // count
-    parts = [parameters[at : at + size] for at in range(0, len(parameters), size)]
-    if any(p.requires_grad for p in parameters):
-        return [Joined.of(part, heads) for part in parts]
-    versions = [(p.data_ptr(), p._version) for p in parameters]
-    known = _JOINED.get(model)
-    if known is None or known[0] != versions:
-        known = versions, [Joined.of(part, heads, frozen=True) for part in parts]
-        _JOINED[model] = known
-    return known[1]
 
 
 # ------------------------------------------------------------------------------------------------ a layer
@@ -197,7 +171,7 @@ def forward(
     if first:
         x, q, kv = (t.index_select(0, places.layout.word) for t in (x, q, kv))
     attended, rows = attention.forward(q, kv, places, only)
-    if last:
+    if only is not None:
         x = x.index_select(0, only)
     x = torch.addmm(x, attended, weights.out.t())
     mlp_h, mlp_scale = normalise(x, eps)
@@ -225,7 +199,7 @@ def backward(
     gradient = normalise_backward(torch.mm(gate_up, weights.gate_up), kept.mlp_h, kept.mlp_scale, gradient)
     out = torch.mm(gradient.t(), kept.attended)
     q, kv = attention.backward(torch.mm(gradient, weights.out), kept.rows, places, only)
-    if last:
+    if only is not None:
         gradient = attention.spread(gradient, only, len(places.layout.word))
     if first:
         gradient, q, kv = (places.layout.same.of(t) for t in (gradient, q, kv))
@@ -276,7 +250,8 @@ class _Hidden(torch.autograd.Function):
         embedding, norm, *rest = parameters
         config, keep = model.config.get_text_config(), any(ctx.needs_input_grad)
         heads = _heads_of(model)
-        layers, kept = _joined(model, rest, config.num_hidden_layers, heads), []
+        size, kept = len(rest) // config.num_hidden_layers, list[Kept]()
+        layers = [Joined.of(rest[at : at + size], heads) for at in range(0, len(rest), size)]
         places = Places.of(model, layout, heads)
         x = F.embedding(layout.words, embedding)
         if features is not None:
@@ -284,7 +259,7 @@ class _Hidden(torch.autograd.Function):
         for layer in layers:
             first, last = layer is layers[0], layer is layers[-1]
             x, needed = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep)
-            kept.append(needed)
+            kept += [] if needed is None else [needed]
         h, scale = normalise(x, config.rms_norm_eps)
         if keep:
             ctx.state = _State(layers, kept, places, h, scale, norm, len(embedding))

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention, Qwen2DecoderLayer, Qwen2RMSNorm
 
     from bapo.engines.shared.models.images import View
 
@@ -55,7 +56,7 @@ _PLAIN_MODULES = (
 )
 
 
-def text_model(model: PreTrainedModel) -> nn.Module:
+def text_model(model: PreTrainedModel) -> PreTrainedModel:
     """Return the layers of the language model, between embeddings and head."""
     return getattr(model.model, "language_model", model.model)
 
@@ -81,7 +82,7 @@ def supports(model: PreTrainedModel) -> bool:
     )
 
 
-def _unbiased(block: nn.Module) -> list[nn.Module]:
+def _unbiased(block: Qwen2DecoderLayer) -> list[nn.Linear]:
     """Return the projections that have no bias here; those of queries, keys and values have all or none."""
     attention, mlp = block.self_attn, block.mlp
     return [attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
@@ -89,7 +90,7 @@ def _unbiased(block: nn.Module) -> list[nn.Module]:
 
 def common_beginning(sequences: Sequence[Sequence[int]]) -> int:
     """Return how many tokens all sequences begin with; at least one is left of each."""
-    first, last = min(sequences), max(sequences)  # all others lie between these
+    first, last = min(sequences, key=tuple), max(sequences, key=tuple)  # all others lie between these
     most = min(map(len, sequences)) - 1
     return next((i for i in range(most) if first[i] != last[i]), most)
 
@@ -110,7 +111,7 @@ def _pair_up(weight: Tensor, size: int) -> Tensor:
     return weight.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor | None]:
+def joined_qkv(attention: Qwen2Attention) -> tuple[Tensor, Tensor | None]:
     """Return the weight [(heads + 2 * kv_heads) * size, hidden] of queries, keys, values, reordered, and the bias."""
     projections, size = (attention.q_proj, attention.k_proj, attention.v_proj), attention.head_dim
 
@@ -153,7 +154,7 @@ class HandDecoder:
         looked_up = len(self.embedding) <= _LOOKED_UP
         self.first = self._qkv(self.embedding, self.layers[0]) if looked_up else None
 
-    def _join(self, block: nn.Module) -> _Layer:
+    def _join(self, block: Qwen2DecoderLayer) -> _Layer:
         mlp, (qkv, bias) = block.mlp, joined_qkv(block.self_attn)
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         return _Layer(
@@ -164,7 +165,7 @@ class HandDecoder:
             down=mlp.down_proj.weight.detach().t(),
         )
 
-    def _after_norm(self, norm: nn.Module, weight: Tensor) -> Tensor:
+    def _after_norm(self, norm: Qwen2RMSNorm, weight: Tensor) -> Tensor:
         return (weight.detach() * (norm.weight.detach() * self.hidden**0.5)).t()
 
     def prefill(
@@ -254,8 +255,8 @@ class HandDecoder:
         q = queries.view(rows * kv_heads, -1, size)
         turned = _complex(queries, rows, heads, -1)
         for number, layer in enumerate(self.layers):
-            known = self.first is not None and not number
-            qkv = F.embedding(tokens, self.first) if known else self._qkv(x, layer)
+            known = None if number else self.first
+            qkv = self._qkv(x, layer) if known is None else F.embedding(tokens, known)
             keys, values, new_keys, new_values = self._places(number, width, at)
             pairs = _complex(qkv, rows, heads + 2 * kv_heads, -1)
             torch.mul(pairs[:, :heads], rotations, out=turned)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.torch import load_model
@@ -28,6 +25,7 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
 from bapo.methods import Method
+from bapo.processes import stop_requests
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
@@ -249,20 +247,3 @@ class Trainer:
         if not self.config.checkpoint.keep_state:
             checkpoints.finish(self.folder, self.step, self.config.checkpoint)
         return summary
-
-
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a request that the loop answers between two steps; the second one kills."""
-    received: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        received.append(number)
-        signal.signal(number, previous[signal.Signals(number)])
-
-    previous = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

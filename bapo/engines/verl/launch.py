@@ -25,10 +25,11 @@ from bapo.experiments.places import data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import devices as gpus
 from bapo.gpu import environment
+from bapo.processes import stop_requests
 from bapo.store.files import CONFIG, SUMMARY, Json, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.provenance import end_manifest, start_manifest
-from bapo.tasks.job import base_folder, data_folder
+from bapo.tasks.job import data_folder
 from bapo.validate import wrong
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases
@@ -50,13 +51,15 @@ def train(config: Config) -> Json:
     """
     import pyarrow.parquet as pq
 
+    from bapo.engines.shared import models  # loads torch
+
     device = verl_config.device_of(config)
     _require_packages(config, device)
     folder, identity = run_directory(config), budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
         budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # there must be one
-        start = _start(config)
+        start = models.start_path(config)  # at the base job's commit: no process of the job asks the hub
         checkpoints.choose(checkpoints.root_of(folder))
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
@@ -85,16 +88,6 @@ def _require_packages(config: Config, device: str) -> None:
         environment.require_vllm("engine=verl on GPUs", cure)
     elif verl_config.uses_vllm(config, device):
         environment.require_vllm("verl.rollout=vllm", f"{environment.VLLM_CPU}; or leave verl.rollout out")
-
-
-def _start(config: Config) -> Path:
-    """Return the model that training starts from: the base, or a pretrained one at the commit that its base job has
-    fetched. No process of the job asks the hub."""
-    if config.model.kind != "pretrained":
-        return base_folder(config) / "checkpoint"
-    from bapo.engines.shared.models import pretrained  # loads torch
-
-    return pretrained.folder(config)
 
 
 def _train(config: Config, device: str, folder: Path, identity: str, start: Path, work: Path) -> Json:
@@ -164,26 +157,20 @@ def _run_job(work: Path, device: str, log: Path) -> None:
         stderr=subprocess.STDOUT,
     )
 
-    def on_signal(number: int, _: object) -> None:
+    def on_signal() -> None:
         log.with_name(STOP).touch()
         text = f"{log.parent}: stopping after the running step; once more stops at once\n"
         os.write(2, text.encode())  # print may be what the signal interrupted
-        signal.signal(number, previous[signal.Signals(number)])
 
-    previous = {}
-    with contextlib.suppress(ValueError):  # signals can be caught in the main thread only
-        previous = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with open(log, "w", encoding="utf-8") as handle:
+        with stop_requests(on_signal), open(log, "w", encoding="utf-8") as handle:
             for line in process.stdout or ():
                 handle.write(line)
                 _, progress, text = line.partition(PROGRESS)
                 if progress:
                     print(text.rstrip(), file=sys.stderr, flush=True)
-        status = process.wait()
+            status = process.wait()
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
