@@ -53,23 +53,6 @@ def test_uniforms_are_inside_the_open_interval_even_at_the_ends(monkeypatch):
         assert uniforms(0, np.zeros(1, dtype=np.uint64), np.zeros(1), 1)[0, 0] == np.float32(expected)
 
 
-@pytest.mark.parametrize("length", [1, 3, 4, 5, 17])
-def test_a_longer_sequence_only_appends(length):
-    prompts, samples = np.array([3, 2**63 + 1], dtype=np.uint64), np.array([0, 9])
-    assert (uniforms(1, prompts, samples, length) == uniforms(1, prompts, samples, 40)[:, :length]).all()
-
-
-def test_a_row_depends_on_its_own_names_only():
-    prompts = np.array([key64("p", i // 4) for i in range(12)], dtype=np.uint64)
-    samples = np.arange(12) % 4
-    together = uniforms(11, prompts, samples, 8)
-    order = np.random.default_rng(0).permutation(12)
-    assert (uniforms(11, prompts[order], samples[order], 8) == together[order]).all()
-    for i in range(12):
-        assert (uniforms(11, prompts[i : i + 1], samples[i : i + 1], 8)[0] == together[i]).all()
-    assert len(np.unique(together, axis=0)) == 12
-
-
 def test_every_name_changes_the_numbers():
     base = uniforms(key64(1, "rollout", 5), np.array([key64("a")], dtype=np.uint64), np.array([0]), 8)
     for key, prompt, number in [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.scripted import group, ids
+from support.scripted import group
 
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt, Samples, between
@@ -21,37 +21,12 @@ def order(hard):
 # ---------------------------------------------------------------- B_bad
 
 
-def test_hard_prompts_leave_first_in_first_out():
-    hard = HardPrompts(3)
-    for p in prompts("a", "b", "c", "d"):
-        hard.add(p)
-    assert order(hard) == ["b", "c", "d"] and len(hard) == 3
-
-
-def test_a_prompt_seen_again_moves_to_the_back_and_is_kept_once():
-    hard = HardPrompts(3)
-    for p in prompts("a", "b", "c", "a"):
-        hard.add(p)
-    assert order(hard) == ["b", "c", "a"]
-    hard.add(*prompts("d"))  # so b, not a, is the oldest
-    assert order(hard) == ["c", "a", "d"]
-
-
 def test_a_replacement_leaves_the_order_as_it_is():
     hard = HardPrompts(4)
     for p in prompts("a", "b", "c", "d"):
         hard.add(p)
     hard.replace(HardPrompt("b", Prompt("b"), 0.5))
     assert [(e.key, e.mean) for e in hard] == [("a", 0.0), ("b", 0.5), ("c", 0.0), ("d", 0.0)]
-
-
-def test_discard():
-    hard = HardPrompts(4)
-    for p in prompts("a", "b"):
-        hard.add(p)
-    hard.discard("a")
-    hard.discard("never there")
-    assert order(hard) == ["b"]
 
 
 # ---------------------------------------------------------------- B_high
@@ -67,22 +42,6 @@ def test_at_step_t_the_groups_of_steps_t_minus_3_to_t_minus_1_remain():
     assert [g.step for g in high] == [4, 5]
     high.drop_stale(9)
     assert len(high) == 0
-
-
-@pytest.mark.parametrize(
-    ("capacity", "left"),
-    [
-        (None, ["1a", "1b", "2a", "2b", "3a", "3b"]),  # only the age limits
-        (10, ["1a", "1b", "2a", "2b", "3a", "3b"]),  # age is tighter
-        (3, ["2b", "3a", "3b"]),  # capacity is tighter
-    ],
-)
-def test_capacity_and_age_whichever_is_tighter(capacity, left):
-    high = HighQuality(3, capacity)
-    for step in (0, 1, 2, 3):
-        high.extend([group(f"{step}a", 4, step), group(f"{step}b", 4, step)])
-    high.drop_stale(4)
-    assert ids(high) == left
 
 
 def test_between_is_closed_at_both_ends():
@@ -126,19 +85,6 @@ def test_cache_keeps_each_response_with_its_own_log_probabilities():
     cache.extend([whole])
     for i, single in enumerate(cache.of("a")):
         assert (single.samples.logprobs[0] == whole.samples.logprobs[i]).all()
-
-
-def test_cache_round_trip_keeps_order_and_limit():
-    cache = ResponseCache(16)
-    for step in (1, 2, 3):
-        cache.extend([group("a", step, step)])
-        cache.extend([group("b", step, step)])
-    again = ResponseCache(16)
-    again.extend(cache)
-    for name in ("a", "b"):
-        assert [(g.step, g.rewards[0]) for g in again.of(name)] == [(g.step, g.rewards[0]) for g in cache.of(name)]
-    again.extend([group("a", 0, 4)])
-    assert [g.step for g in again.of("a")] == 8 * [3] + 8 * [4]
 
 
 # ---------------------------------------------------------------- the data itself

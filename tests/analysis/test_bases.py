@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.runs import place, write_run, write_study
 
 from analysis import figures, style
-from analysis.__main__ import main
 from analysis.beyond import bases
 from analysis.claims.measures import mean_of_bases, of_seeds
 from analysis.study import Study, load
-from bapo.store.files import GROUPS, TABLES, fingerprints, read_json, write_json, write_parquet
 
 SEEDS = (1, 2)
 #: model -> (base.seed, base.iterations, problems of 10 that BAPO solves in each seed; GRPO solves five)
@@ -81,18 +78,6 @@ def test_pooled_over_bases_by_hand() -> None:
         bases.pooled(flat[:1])
 
 
-def test_the_comparison_pools_them(root: Path, tmp_path: Path) -> None:
-    study_of(root)
-    assert main(["comparison", "--study", str(root / "study.json"), "--out", str(tmp_path)]) == 0
-    text = (tmp_path / "comparison_toys.md").read_text()
-    assert "## Countdown, pooled over 2 base models: minus grpo" in text
-    frame = pd.read_csv(tmp_path / "comparison_toys.csv")
-    row = frame[(frame["model"] == "tiny over 2 bases") & (frame["method"] == "bapo") & (frame["benchmark"] == "avg")]
-    # tiny: (6 + 8) / 2 - 5 = 2 of 10; tiny+base_2: 0
-    assert row[["base_1", "base_2", "difference"]].iloc[0].tolist() == [20.0, 0.0, 10.0]
-    assert row["bases_high"].item() == pytest.approx(10 + 12.706 * 10, abs=0.1)
-
-
 def test_the_ledger_takes_the_wider_interval() -> None:
     far = [of_seeds([x - 0.1, x + 0.1], "x") for x in (1.0, 3.0, 5.0)]  # bases: sd 2, SE 2 / sqrt(3), 2 degrees
     pooled = mean_of_bases(far)
@@ -115,25 +100,3 @@ def test_accuracy_against_drift(root: Path) -> None:
     with style.settings():  # without GRPO at that rate, the reference itself
         _, frame = figures.function("drift")(study_of(root, ("tiny",), ("grpo", "bapo+fast")))
     assert frame["difference"].tolist() == pytest.approx([0, 20])
-
-
-def test_the_figure_of_admission(root: Path, tmp_path: Path) -> None:
-    study = study_of(root, ("tiny",), ("grpo", "bapo"))
-    rows = []
-    for step in (1, 2):
-        for i in range(8):
-            origin, k = ("fresh", i % 2) if step == 1 else ("re-evaluated", 2 * (i % 4 == 1))
-            row = {"step": step, "prompt_id": f"t{i}", "origin": origin, "version": 0, "generated_step": step}
-            rows.append(row | {"rewards": np.array([1.0] * k + [0.0] * (4 - k))})
-    for cell in study.blocks[0].methods["bapo"]:
-        write_parquet(cell.run / GROUPS, pd.DataFrame(rows))
-        summary = read_json(cell.run / "summary.json")
-        write_json(cell.run / "summary.json", summary | {"files": fingerprints(cell.run, TABLES)})
-    figures.draw("x2_admission", study, tmp_path, stem="mine")
-    frame = pd.read_csv(tmp_path / "mine.csv").set_index("stored")
-    # of each run's four prompts at 0/4 none passes, of its four at 1/4 two
-    assert frame["reevaluations"].to_dict() == {"0/4": 8, "1/4": 8, "all": 16}
-    assert frame["admitted"].to_dict() == {"0/4": 0.0, "1/4": 50.0, "all": 25.0}
-    assert (tmp_path / "mine.svg").stat().st_size > 200
-    figures.draw("x2_admission", study_of(root, ("tiny",), ("grpo",)), tmp_path)
-    assert "no X2 to show" in (tmp_path / "x2_admission.svg").read_text()

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import USUAL, accuracy, bits, write_results
+from support.runs import USUAL, accuracy, bits, rewrite, write_results
 
 from analysis import statistics
 from analysis.__main__ import main
 from analysis.compare import AGREES, DIFFERS, IDENTICAL, OTHER, Compared, Line, compare
 from bapo.errors import UserError
-from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
+from bapo.store.files import read_table
 
 
 @pytest.fixture
@@ -64,9 +64,7 @@ def test_other_problems_are_not_compared(a: Path, tmp_path: Path) -> None:
     b = write_results(tmp_path / "b", {"grpo": 7})
     for path in b.rglob("cd.parquet"):
         frame = read_table(path)
-        write_parquet(path, frame.assign(problem_id="other" + frame["problem_id"]))
-        summary = read_json(path.parent / SUMMARY)
-        write_json(path.parent / SUMMARY, {**summary, "files": fingerprints(path.parent, ["cd.parquet"])})
+        rewrite(path.parent, cd=frame.assign(problem_id="other" + frame["problem_id"]))
     found = compare(a, b)
     assert found.agree and {line.state for line in found.lines} == {OTHER}
 

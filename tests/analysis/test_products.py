@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.configs import edit
 
 from analysis import figures, products
+from analysis.commands import OF_ANALYSIS
+from bapo.__main__ import main
 from bapo.errors import UserError
-from bapo.experiments import places
 from bapo.experiments.places import options
 
 COMPARED = ["bases", "controls", "deciding", "drift", "fidelity", "matched", "offpolicy", "parts", "regimes", "untuned"]
@@ -63,16 +62,15 @@ def test_the_ledger_asks_the_studies_that_its_entries_name(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("old", "new"), [("[figure6_ablations]", "[figure6_ablation]"), ("tables: []", "tables: [t]")])
-def test_a_name_that_does_not_exist(old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(places.EXPERIMENTS / "study", tmp_path / "study")
-    monkeypatch.setattr(places, "EXPERIMENTS", tmp_path)
-    path = tmp_path / "study" / "figure6.yaml"
-    path.write_text(path.read_text().replace(old, new))
+def test_a_name_that_does_not_exist(old: str, new: str, experiments: Path) -> None:
+    edit(experiments / "study" / "figure6.yaml", old, new)
     with pytest.raises(UserError, match=rf"figure6.yaml: {new.partition(':')[0] if ':' in new else 'figures'}: no "):
         products.targets("laptop", ())
 
 
-def test_the_list_imports_nothing_slow() -> None:
-    code = "import sys, analysis.products; print({'torch', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+@pytest.mark.parametrize("name", OF_ANALYSIS)
+def test_a_command_of_the_analysis_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0 and said.startswith(f"usage: bapo {name} ") and OF_ANALYSIS[name] in said

@@ -13,7 +13,6 @@ import pytest
 from support.runs import write_results
 
 from analysis import report
-from analysis.__main__ import main
 from analysis.report import markdown
 from bapo.errors import UserError
 from bapo.store.files import write_text
@@ -80,26 +79,6 @@ def test_an_empty_folder_says_what_makes_it(tmp_path: Path) -> None:
         report.write(tmp_path / "nowhere")
 
 
-def test_imports_are_shown(home: Path) -> None:
-    log = home.parent / "log.jsonl"
-    log.write_text('{"step": 1, "critic/score/mean": 0.5}\n{broken\n', encoding="utf-8")
-    results = home.parent / "r.json"
-    results.write_text(json.dumps({"results": {"gsm8k": {"exact_match,none": 0.5}}}), encoding="utf-8")
-    names = ["--task", "t", "--model", "m", "--method", "theirs", "--out", str(home.parent / "imported")]
-    assert main(["import", str(log), *names]) == main(["import", str(results), *names]) == 0
-    page = report.write(home).read_text(encoding="utf-8")
-    assert "gsm8k 50.0%" in page and "1 records refused: line 2" in page
-
-
-def test_a_projects_page_has_its_title_and_no_paper(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bapo.yaml").write_text("title: Mine alone\n")
-    monkeypatch.chdir(tmp_path)
-    page = report.write(home).read_text(encoding="utf-8")
-    assert "<h1>Mine alone" in page and 'id="claims"' not in page and 'id="audit"' not in page
-
-
 @pytest.mark.system
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; tests/support/install_chromium installs Debian's")
 def test_a_browser_opens_it_without_complaint(home: Path, tmp_path: Path) -> None:
@@ -107,5 +86,5 @@ def test_a_browser_opens_it_without_complaint(home: Path, tmp_path: Path) -> Non
     root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own rule
     options = ["--headless=new", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'user'}"]
     command = [str(CHROMIUM), *options, *root, "--dump-dom", page]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=True)
     assert "CONSOLE" not in done.stderr and done.stdout.count("<img") == 2 and "hacked = 1<" not in done.stdout

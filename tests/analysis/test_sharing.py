@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import USUAL, write_results
+from support.runs import write_results
 
 from analysis import sharing
 from analysis.__main__ import main
@@ -70,19 +70,6 @@ def test_what_is_in_it(crate: Path) -> None:
     about = graph(crate)["./"]
     assert about["license"].endswith("Apache-2.0") and about["datePublished"] == "2026-01-02T01:00:00Z"
     assert {"@id": f"{RUN}/steps.parquet"} in about["hasPart"]
-
-
-def test_a_project_packs_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bapo import init
-
-    folder = tmp_path / "mine"
-    init.write(folder)
-    home = write_results(folder / "results" / "laptop")
-    monkeypatch.chdir(folder)
-    packed = sharing.collect(home)
-    assert {"project/bapo.yaml", "project/tasks/ordering.py", "project/Snakefile"} <= {*packed.files}
-    monkeypatch.chdir(tmp_path)  # elsewhere the results alone
-    assert not any(name.startswith("project/") for name in sharing.collect(home).files)
 
 
 def test_the_tables_can_be_made_again_in_the_crate(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +134,3 @@ def test_errors_name_the_file(home: Path, crate: Path, tmp_path: Path, capsys: A
         assert main(words) == 2
         assert named in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
-
-
-def test_a_crate_is_compared_like_results(home: Path, crate: Path, tmp_path: Path) -> None:
-    other = write_results(tmp_path / "laptop", {**USUAL, "bapo": 7}, seeds=(3, 4))
-    assert main(["compare", str(crate), str(home)]) == 0 and main(["compare", str(crate), str(other)]) == 1

@@ -1,4 +1,4 @@
-"""``bapo watch`` and Snakemake's line of progress: counts, states, times by hand, and hostile text."""
+"""A job's lines, ``bapo watch`` and Snakemake's line of progress: counts, states, times by hand, hostile text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from support.runs import write_results
 
 from analysis import live, text
 from analysis.live import Job, Jobs, Line
-from analysis.watch import rows_of, table
+from analysis.watch import last_line, rows_of, table
 from bapo.errors import UserError
+from bapo.store.progress import Progress
 
 TRAIN, LOOK = 1, 2
 
@@ -146,8 +147,13 @@ def test_an_error_is_handed_on_with_the_end_of_the_log(shown: Line, tmp_path: Pa
     assert "Train" not in str(shown.words()) and str(tmp_path / "none") in live.tail(tmp_path / "none")
 
 
-def test_after_ctrl_c_the_end_of_each_job_is_no_error(shown: Line) -> None:
-    say(shown, None, f"{live.INTERRUPTED}, this might take some time.")
-    say(shown, None, "RuleException: exit status 130", level=logging.ERROR)
-    out = shown.console.file.getvalue()
-    assert live.INTERRUPTED in out and "RuleException" not in out
+def test_a_log_file_gets_a_plain_line_for_each_tenth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress("countdown tiny grpo seed 2", 40, start=8)
+    for step in range(9, 41):
+        progress.add(1, f"reward 0.{step}")
+    text = capsys.readouterr().err
+    assert len(text.splitlines()) == 8
+    assert all(line.isprintable() and "\r" not in line for line in text.split("\n"))
+    log = tmp_path / "log"
+    log.write_text(text)
+    assert last_line(log).startswith("countdown tiny grpo seed 2: step 40/40, reward 0.40, ")

@@ -1,20 +1,17 @@
-"""The pages for readers: links, paths, the index, and what the README repeats."""
+"""The pages for readers: links, paths, the index, what the README repeats, and the rules of plain words."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import pytest
 import yaml
-from support import scripted
-from support.pages import PAGES, Block, anchors, blocks, example, prose
+from support.pages import PAGES, Block, anchors, blocks, prose
 from support.paths import ROOT
-
-from bapo.methods import MethodConfig
 
 FOLDERS = "analysis|bapo|benchmarks|containers|docs|experiments|profiles|tests|workflows"
 BLOCKS = [b for b in blocks() if b.language != "sh"]
@@ -83,11 +80,49 @@ def test_a_block_is_what_it_says(block: Block) -> None:
         assert yaml.safe_load(block.text)
 
 
-def test_the_readmes_method_does_what_it_says() -> None:
-    """The workflow takes it too: tests/docs/test_commands.py."""
-    space: dict[str, Any] = {"__name__": "bapo.methods.positive_only"}
-    exec(example("python", "bapo/methods/positive_only.py"), space)
-    method = space["PositiveOnly"](MethodConfig(), batch_size=2, seed=1)
-    never, once = scripted.group("never", 0), scripted.group("once", 1)
-    batch = method.build_batch(1, [never, once], None)
-    assert batch.groups == [once] and batch.rejected == [(never, "never solved")]
+LINES = 120  # of the README
+
+
+WORDS, NUMBERS = 30, 4  # the most in a sentence
+
+
+IDIOMS = (
+    "level with|came out|comes out|in place of|is said|says so|all but|of its own|of their own|by itself|by themselves|"
+    "so many|none of it is|not to be|to be told|beside"
+)
+
+
+#: page -> the most words a sentence may have on average
+STRICT = {
+    **{"README.md": 12, "CONTRIBUTING.md": 15, "docs/results.md": 13, "docs/deciding.md": 13, "docs/running.md": 12},
+    **{"docs/speed.md": 15, "docs/status.md": 15},
+}
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs and list items of a page without fenced blocks, each as one line without markup."""
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^>[ ]?(\[!\w+\])?", "", text, flags=re.MULTILINE)  # quotations
+    text = re.sub(r"^\s*(\||#).*$", "", text, flags=re.MULTILINE)  # tables, headings
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "Code", text)
+    text = re.sub(r"<[^>]+>|[*_]{1,3}", "", text)
+    for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.)\s)", text):
+        words = re.sub(r"^([-*+]|\d+\.)\s", "", part.strip()).split()
+        if len(words) > 3:
+            yield " ".join(words)
+
+
+@pytest.mark.parametrize("page", STRICT)
+def test_a_page_that_keeps_the_rules(page: str) -> None:
+    found = [s for p in paragraphs(prose(ROOT / page)) for s in re.split(r'(?<=[.!?])\s+(?=[A-Z"(])', p)]
+    found = [sentence for sentence in found if len(sentence.split()) > 1]
+    assert [s for s in found if len(s.split()) > WORDS] == []
+    assert [s for s in found if len(re.findall(r"(?<![\w.])[-+]?\d[\d,.]*%?", s)) > NUMBERS] == []
+    assert re.findall(rf"\b(?:{IDIOMS})\b", " ".join(found), re.IGNORECASE) == []
+    assert sum(len(s.split()) for s in found) / len(found) <= STRICT[page]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LINES

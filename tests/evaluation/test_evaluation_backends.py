@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import shutil
 from collections import Counter
@@ -133,12 +132,6 @@ def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
         assert summary["benchmarks"][name]["samples"] == 32
 
 
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
-def test_missing_vllm_is_named_with_its_cure(world: World, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"vLLM is not installed; .*lm_eval\[vllm\]==0\.4\.13"):
-        evaluate(through_vllm(world[0]), world[1], tmp_path)
-
-
 # ------------------------------------------------------------------------------------------------ images
 
 
@@ -158,20 +151,6 @@ def picture(shade: int, mode: str = "RGB") -> bytes:
     out = io.BytesIO()
     Image.new(mode, (8, 8), shade if mode == "L" else (shade, 0, 0, 255)[: len(mode)]).save(out, "PNG")
     return out.getvalue()
-
-
-def test_a_document_holds_its_images_in_rgb(diagrams: World) -> None:
-    from bapo.evaluation.tasks import to_dataset
-
-    task = benchmark(data_directory(diagrams[0]) / "diagrams_val.parquet")
-    assert task.images == 1 and task.MULTIMODAL
-    for document, problem in zip(task.eval_docs, task.problems, strict=True):
-        (image,) = document["images"]
-        assert image.mode == "RGB" and pixels(image) == pixels(problem.images[0])
-        assert document["prompt"].count("<image>") == 1
-    for mode in ("L", "RGBA", "RGB"):
-        (image,) = to_dataset([Problem("a", "<image>", "1", (picture(200, mode),))])[0]["images"]
-        assert image.mode == "RGB" and image.getpixel((0, 0))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,12 @@ from support.late import LATE
 from support.standin_vllm import installed
 
 from bapo.__main__ import main
-from bapo.describe import study_content
 from bapo.errors import UserError
 from bapo.evaluation import curve
 from bapo.evaluation.run import evaluate
 from bapo.experiments.compose import compose_config
-from bapo.experiments.identity import base_identity, curve_identity, data_identity, evaluation_identity, train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
-from bapo.experiments.settings import Settings
-from bapo.experiments.studies import load_study
 from bapo.store.files import damaged_files, read_json
 
 if LATE:
@@ -92,24 +88,13 @@ def test_the_ends_are_the_first_samples_of_the_evaluations(
 # ------------------------------------------------------------------------------------------------ resuming
 
 
-@pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the checkpoints that are really loaded."""
+def test_an_interrupted_curve_goes_on_at_its_checkpoint_and_a_finished_one_is_left_alone(
+    config: Config, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from bapo.engines.shared import models
 
-    names, load = [], models.load
-
-    def noted(path: Path, *rest: Any) -> Any:
-        names.append(path.name)
-        return load(path, *rest)
-
-    monkeypatch.setattr(models, "load", noted)
-    return names
-
-
-def test_an_interrupted_curve_goes_on_at_its_checkpoint(
-    config: Config, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, loaded: list[str]
-) -> None:
+    loaded, load = [], models.load
+    monkeypatch.setattr(models, "load", lambda path, *rest: loaded.append(path.name) or load(path, *rest))
     folder = Path(shutil.copytree(done[0], tmp_path / "curve"))
     for path in [*folder.glob("*.*"), *(folder / "step_000004").glob("*.json"), folder / "step_000004" / "cd4.parquet"]:
         path.unlink()
@@ -119,13 +104,7 @@ def test_an_interrupted_curve_goes_on_at_its_checkpoint(
     assert summary["benchmarks"] == done[1]["benchmarks"] and summary["identity"] == done[1]["identity"]
     for name in SPLITS:
         pd.testing.assert_frame_equal(table(folder, name), table(done[0], name), check_exact=True)
-
-
-def test_a_finished_curve_is_not_done_again(
-    config: Config, run: Path, done: tuple[Path, dict[str, Any]], loaded: list[str]
-) -> None:
-    assert curve.evaluate_curve(config, run, done[0]) == done[1]
-    assert loaded == []
+    assert curve.evaluate_curve(config, run, folder) == summary and len(loaded) == 2
 
 
 # ------------------------------------------------------------------------------------------------ what it refuses
@@ -140,27 +119,8 @@ def test_checkpoints_are_those_of_the_schedule(config: Config, run: Path, tmp_pa
     shutil.rmtree(other / "checkpoints" / "step_000002")
     with pytest.raises(UserError, match=r"step_000002: no checkpoint here"):
         curve.evaluate_curve(config, other, tmp_path / "curve")
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"evaluation__validation": "geo3k_val"}, r"evaluation\.validation=geo3k_val: .*allowed: probe"),
-        ({"evaluation__benchmarks": [], "evaluation__validation": None}, r"evaluation\.benchmarks is empty"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_named(
-    config: Config, run: Path, tmp_path: Path, values: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(UserError, match=named):
-        curve.evaluate_curve(changed(config, **values), run, tmp_path)
-
-
-def test_a_study_names_the_methods_that_have_curves() -> None:
-    assert load_study("table1", "laptop").curves == ["grpo", "dapo", "bapo"]
-    assert load_study("figure6", "laptop").curves == []
-    assert load_study("table1", "laptop", methods=["grpo", "repo"]).curves == ["grpo"]
-    assert study_content(load_study("figure16", "smoke"), Settings(scale="smoke"))["curves"] == ["ppo", "ba_ppo"]
+    with pytest.raises(UserError, match=r"evaluation\.validation=geo3k_val: .*probe"):
+        curve.evaluate_curve(changed(config, evaluation__validation="geo3k_val"), run, tmp_path)
 
 
 def test_the_command(
@@ -195,16 +155,6 @@ def test_vllm_evaluates_a_checkpoint_in_a_process_of_its_own(
 
 
 # ------------------------------------------------------------------------------------------------ meaning
-
-
-def test_curves_change_no_other_identity(config: Config) -> None:
-    others = (data_identity, base_identity, train_identity, evaluation_identity)
-    for values in ({"evaluation__curve_samples": 3}, {"evaluation__validation": None}, {"checkpoint__every": 3}):
-        given = changed(config, **values)
-        assert [f(given) for f in others] == [f(config) for f in others]
-        assert curve_identity(given) != curve_identity(config)
-    assert curve_identity(changed(config, evaluation__samples=4)) == curve_identity(config)
-    assert curve_identity(changed(config, evaluation__temperature=0.5)) != curve_identity(config)
 
 
 def test_validation_problems_were_kept_out_of_training() -> None:

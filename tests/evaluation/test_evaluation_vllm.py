@@ -89,13 +89,9 @@ def accuracy(frame: pd.DataFrame) -> tuple[float, float]:
     return float(rates.mean()), float(variance**0.5)
 
 
-def assert_close(one: tuple[float, float], other: tuple[float, float]) -> None:
-    (a, error), (b, other_error) = one, other
-    assert abs(a - b) < 3 * (error**2 + other_error**2) ** 0.5 + 1e-9
-
-
 def assert_within(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    assert_close(accuracy(one), accuracy(other))
+    (a, error), (b, other_error) = accuracy(one), accuracy(other)
+    assert abs(a - b) < 3 * (error**2 + other_error**2) ** 0.5 + 1e-9
     lengths = [frame["tokens"].astype(float) for frame in (one, other)]
     spread = sum(series.var() / len(series) for series in lengths) ** 0.5
     # ours has the end token, a text tokenised again has none

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from PIL import Image
 from support.configs import changed
 from support.late import LATE
 from support.paths import needs_shared
@@ -101,27 +99,17 @@ def test_a_task_says_what_its_scale_says(name: str) -> None:
     assert ("doc_to_image" in found) == (source["task"] == "geometry")
 
 
-def test_the_files_are_part_of_the_package() -> None:
-    """Those of folders without a module, too: what setuptools is told in pyproject.toml finds them."""
-    setuptools = pytest.importorskip("setuptools", reason="the files are found as setuptools finds them")
-    root = FOLDER.parents[2]
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    found = setuptools.find_namespace_packages(str(root), include=project["packages"]["find"]["include"])
-    assert {"bapo.evaluation.lm_eval_tasks", "bapo.evaluation.lm_eval_tasks.vllm"} <= set(found)
-    assert "*.yaml" in project["package-data"]["*"]
-
-
 # ------------------------------------------------------------------------------------------------ scores
 
 
 def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
     """Every response is kept, extracted and graded; the group's average weighs both benchmarks alike."""
     model = Scripted("<answer>1 + 1</answer>")
-    specs = [small(tmp_path, "bapo_cd34"), small(tmp_path, "bapo_cd4")]
+    for name in ("bapo_cd34", "bapo_cd4"):
+        small(tmp_path, name)
     metrics = [{"metric": "acc", "filter_list": ["all"], "weight_by_size": False}]
     group = {"group": "both", "task": ["bapo_cd34_small", "bapo_cd4_small"], "aggregate_metric_list": metrics}
     (tmp_path / "both.yaml").write_text(yaml.safe_dump(group), encoding="utf-8")
-    assert len(specs) == 2
     places = {"include_path": [FOLDER, tmp_path], "metadata": {"data_folder": str(sets)}}
     options = {"apply_chat_template": True, "bootstrap_iters": 1}
     options["task_manager"] = TaskManager(include_defaults=False, **places)
@@ -167,12 +155,6 @@ def test_bad_data_is_named(sets: Path, tmp_path: Path, monkeypatch: pytest.Monke
         manager(data_folder=str(tmp_path)).load([spec])
     monkeypatch.setenv("BAPO_DATA_FOLDER", str(sets))
     assert len(manager().load([spec])["tasks"]["bapo_cd34_small"].eval_docs) == 6
-    bad = tmp_path / "bad"
-    bad.mkdir()
-    rows = [{"nums": [n, n + 1, n + 2], "target": 3 * n + 3 + (n in (17, 19)) * 1000} for n in range(10, 30)]
-    (bad / "Countdown-Tasks-3to4.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
-    with pytest.raises(UserError, match=r"cd34 of .* 2 of 6 problems: row 1 .*\[17, 18, 19\].*row 3"):
-        manager(data_folder=str(bad)).load([spec])
 
 
 def test_files_of_our_data_job_are_read(sets: Path, tmp_path: Path) -> None:
@@ -224,15 +206,10 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
 REAL = {"aime24": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiad": 675, "geo3k_val": 300}
 
 
-@pytest.fixture(scope="module")
-def real() -> Path:
-    needs_shared("data", "geometry3k", "val")
-    return needs_shared("data")
-
-
 @pytest.mark.parametrize("split", REAL)
-def test_the_real_sets_load_and_gold_against_gold_is_right(real: Path, split: str) -> None:
+def test_the_real_sets_load_and_gold_against_gold_is_right(split: str) -> None:
     """Loading checks the golds as they are; here they also stand in a sentence, after thinking with another answer."""
+    real = needs_shared("data", "geometry3k", "val").parents[1]
     loaded = manager(data_folder=str(real)).load([f"bapo_{split}"])["tasks"][f"bapo_{split}"]
     documents = loaded.dataset["test"].select_columns(["id", "ground_truth"])
     assert len(documents) == REAL[split] == len(set(documents["id"]))
@@ -243,7 +220,3 @@ def test_the_real_sets_load_and_gold_against_gold_is_right(real: Path, split: st
             assert loaded.grader.verify(text, doc["ground_truth"]).correct, (doc["id"], response)
             graded += 1
     assert graded >= REAL[split]
-    if split == "geo3k_val":
-        image = loaded.doc_to_image(loaded.eval_docs[0])[0]
-        with Image.open(real / "geometry3k" / "val" / "2101.png") as theirs:
-            assert image.mode == "RGB" and image.tobytes() == theirs.convert("RGB").tobytes()

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from support.configs import edit
 
 from bapo import methods
 from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.experiments.compose import compose_config, forget, run_config
+from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, train_identity
 from bapo.experiments.places import base_directory, data_directory, options, run_directory
 
 MATCHED = "qwen2-112k+matched"
-
-
-@pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of experiments/ that a test may change."""
-    folder = tmp_path / "experiments"
-    shutil.copytree(places.EXPERIMENTS, folder)
-    monkeypatch.setattr(places, "EXPERIMENTS", folder)
-    return folder
 
 
 # ------------------------------------------------------------------------------------------------ composing
@@ -80,11 +71,13 @@ def test_what_one_caller_changes_does_not_leak_into_another() -> None:
 # ------------------------------------------------------------------------------------------------ the layers
 
 
-def test_the_order_of_the_layers(tree: Path) -> None:
+def test_the_order_of_the_layers(experiments: Path) -> None:
     """Class, method file, the task's line for it, variant, command line: each wins over those before it."""
-    (tree / "method" / "mine.yaml").write_text("defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n")
-    (tree / "task" / "countdown.yaml").write_text("name: countdown\nmethods: {mine: {m: 7, high_steps: 7}}\n")
-    with (tree / "variants.yaml").open("a", encoding="utf-8") as file:
+    (experiments / "method" / "mine.yaml").write_text(
+        "defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n"
+    )
+    (experiments / "task" / "countdown.yaml").write_text("name: countdown\nmethods: {mine: {m: 7, high_steps: 7}}\n")
+    with (experiments / "variants.yaml").open("a", encoding="utf-8") as file:
         print("nine: {title: nine, method: {high_capacity: 9, c1: 0.3}}", file=file)
         print('shared: {title: shared, method: {max_reevaluated: "${share:2,${train.batch_size}}"}}', file=file)
     method = compose_config(["method=mine+nine+shared", "method.c1=0.4", "train.batch_size=16"]).method
@@ -119,11 +112,6 @@ def test_the_setting_says_what_is_matched_to_the_paper(scale: str, task: str) ->
     found = {"iterations": matched.base.iterations, "temperature": matched.sampling.temperature}
     found |= {"learning_rate": matched.train.learning_rate, "steps": matched.train.steps}
     assert plain.matched == found and matched.evaluation.temperature == matched.sampling.temperature
-
-
-def test_a_mapping_takes_new_keys() -> None:
-    config = compose_config(["scale=pocket", "verl.rollout=vllm", "verl.overrides.trainer.nnodes=1"])
-    assert config.verl.rollout == "vllm" and config.verl.overrides == {"trainer": {"nnodes": 1}}
 
 
 # ------------------------------------------------------------------------------------------------ errors
@@ -168,15 +156,17 @@ def test_wrong_input_gives_one_sentence(overrides: list[str], message: str) -> N
         ("method/bapo.yaml", "title:", "vv: 3\ntitle:", r"method.vv: bapo has no such parameter.*'v'"),
         ("method/bapo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("variants.yaml", "title: equal rollouts, train:", "train:", "variants.yaml: rollouts: needs a title"),
-        ("variants.yaml", "unit: rollouts,", "unit: hours,", "variants.yaml: train.budget.unit=h"),
+        (
+            "variants.yaml",
+            "unit: rollouts, like: grpo",
+            "unit: hours, like: grpo",
+            "variants.yaml: train.budget.unit=h",
+        ),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper pocket"),
     ],
 )
-def test_a_fault_in_a_file_of_the_tree_names_it(tree: Path, file: str, old: str, new: str, message: str) -> None:
-    text = (tree / file).read_text(encoding="utf-8")
-    assert old in text
-    (tree / file).write_text(text.replace(old, new, 1), encoding="utf-8")
-    forget()
+def test_a_fault_in_a_file_of_the_tree_names_it(experiments: Path, file: str, old: str, new: str, message: str) -> None:
+    edit(experiments / file, old, new)
     with pytest.raises(UserError, match=message) as error:
         compose_config(["method=bapo+rollouts"])
     assert "\n" not in str(error.value)

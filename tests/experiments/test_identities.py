@@ -93,7 +93,7 @@ def another(value: Any) -> Any:
         *("method__name", "method__title", "scale__title", "scale__note", "task__title", "model__title", "model__name"),
         *("tracking__kind", "tracking__project", "paths__results", "paths__data_folder", "device", "threads"),
         *("base__threads", "train__kl_coef", "evaluation__batch_size", "evaluation__vllm__dtype"),
-        *("checkpoint__keep_models", "model__parameters"),
+        *("checkpoint__keep_models", "model__parameters", "evaluation__curve_samples", "evaluation__validation"),
     ],
 )
 def test_names_places_and_hardware_belong_to_no_identity(key: str) -> None:

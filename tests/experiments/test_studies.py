@@ -1,60 +1,32 @@
-"""Study files, the workflow's settings, and what the analysis is told of a study."""
+"""Study files, the workflow's settings, the order of runs, and what the analysis is told of a study."""
 
 from __future__ import annotations
 
 import json
-import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.paper_runs import PAPER
+from support.configs import edit
+from support.studies import PAPER
 
 from analysis import products
 from analysis import study as reader
 from bapo.__main__ import main
 from bapo.describe import study_content
 from bapo.errors import UserError
-from bapo.experiments import compose, places
-from bapo.experiments.order import Cell
+from bapo.experiments import order
+from bapo.experiments.order import AT_ONCE, Cell, Priorities
 from bapo.experiments.places import options
 from bapo.experiments.settings import Settings, read_settings
 from bapo.experiments.studies import load_study, study_of
 
-METHODS = ["grpo", "dapo", "mopps", "grpo_v5", "repo", "remix", "bapo_without_x2", "bapo_without_x3", "bapo"]
 STUDIES = options("study")
 #: what stands before the seeds of Countdown at smoke scale, and nowhere else before two seeds
 SMOKE = "methods: *rows\n      "
 
 
-@pytest.fixture
-def experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of experiments/ that a test may change."""
-    copy = tmp_path / "experiments"
-    shutil.copytree(places.EXPERIMENTS, copy)
-    monkeypatch.setattr(places, "EXPERIMENTS", copy)
-    compose.forget()
-    yield copy
-    compose.forget()
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{path} must contain {old!r} once"
-    path.write_text(text.replace(old, new), encoding="utf-8")
-
-
 # ------------------------------------------------------------------------------------------------ what a study needs
-
-
-def test_table1_at_laptop_scale_is_three_tasks_nine_methods_and_three_seeds() -> None:
-    study = load_study("table1", "laptop")
-    assert list(dict.fromkeys(c.task for c in study.cells)) == ["mathematics", "countdown", "geometry"]
-    for task in ("mathematics", "countdown", "geometry"):
-        mine = [c for c in study.cells if c.task == task]
-        assert len(mine) == 27 and {(study.method_of(c), c.seed) for c in mine} == {
-            (m, s) for m in METHODS for s in (1, 2, 3)
-        }
-        assert {c.method for c in mine if c.method.startswith("remix")} == {"remix+rate_1e-4"}  # what tuning chose
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -95,12 +67,6 @@ def test_a_figure_that_two_studies_name(experiments: Path) -> None:
     edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
     with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves is drawn for figure5 already"):
         products.drawn_by(products.figures_of, "laptop")
-
-
-def test_methods_and_seeds_replace_those_of_the_file() -> None:
-    study = load_study("table1", "laptop", methods=["bapo"], seeds=[7, 8])
-    wanted = [(task, "bapo", seed) for task in ("mathematics", "countdown", "geometry") for seed in (7, 8)]
-    assert [(c.task, study.method_of(c), c.seed) for c in study.cells] == wanted
 
 
 def test_a_tuned_run_goes_by_the_methods_own_name() -> None:
@@ -240,3 +206,40 @@ def test_the_study_for_the_analysis(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cell.run == home / "bapo" / "seed42" and block.base.run == home / "base"
     assert "Paper scale" in read.note
     assert read.command == f"snakemake --cores all table1 --config scale=paper results={tmp_path}"
+
+
+TABLE = load_study("table1", "laptop")
+
+
+def test_the_first_look_then_row_after_row() -> None:
+    runs = order.in_order(TABLE.cells, TABLE.method_of)
+    assert sorted(map(str, runs)) == sorted(map(str, TABLE.cells))
+    look = [(r.task, TABLE.method_of(r), r.seed) for r in runs[:3]]
+    assert look == [("countdown", method, 1) for method in ("dapo", "grpo", "bapo")]
+    rows = [runs[i : i + 3] for i in range(9, len(runs), 3)]
+    assert all(len({(TABLE.method_of(r), r.seed) for r in row}) == 1 for row in rows)
+    assert all({r.task for r in row} == {"mathematics", "countdown", "geometry"} for row in rows)
+    assert [r.seed for r in runs] == sorted(r.seed for r in runs)  # the whole table with one seed, then the next
+
+
+@pytest.mark.parametrize("scale", ["smoke", "pocket", "gpu", "single_gpu", "paper"])
+def test_every_scale_has_a_first_look_of_one_task_and_seed(scale: str) -> None:
+    study = load_study("table1", scale)
+    look = order.first_look(study.cells, study.method_of)
+    assert {study.method_of(c) for c in look} == {"dapo", "grpo", "bapo"}
+    assert len({(c.task, c.model, c.seed) for c in look}) == 1
+
+
+def test_a_study_without_its_methods_still_has_one() -> None:
+    study = load_study("table1", "laptop", methods=["mopps"], seeds=[7, 5])
+    assert [(c.task, c.method, c.seed) for c in order.first_look(study.cells)] == [("countdown", "mopps", 5)]
+
+
+def test_priorities_follow_the_order() -> None:
+    """Nothing that the first look needs waits for the rest, and an evaluation waits for nothing."""
+    of = Priorities(TABLE)
+    runs = [of.of_run(cell) for cell in order.in_order(TABLE.cells, TABLE.method_of)]
+    assert all(a > b for a, b in pairwise(runs)) and runs[-1] > of.of_run(Cell("countdown", "m", "grpo", 1))
+    look, rest = of.of_start("countdown"), of.of_start("geometry")
+    assert (of.of_start("countdown", "qwen2-112k"), of.of_start("geometry", "qwen2.5-vl-325k")) == (look, rest)
+    assert all(a > b for a, b in pairwise([AT_ONCE, look, *runs[:3], rest, *runs[3:]]))

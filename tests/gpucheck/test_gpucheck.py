@@ -17,13 +17,6 @@ from bapo.gpucheck.command import FINE, WRONG, Row
 GOOD = Row("vllm", FINE, "can be imported")
 
 
-def test_the_table_names_what_is_wrong_with_its_cure() -> None:
-    bad = Row("driver", WRONG, "535, CUDA 13.0 takes 580 or newer", "have the driver updated")
-    text = command.table([GOOD, bad])
-    assert "NOT  driver  535" in text and "fine vllm " in text
-    assert "driver: have the driver updated" in text and text.endswith("gpu-check: 1 of 2 are not fine\n")
-
-
 def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from support.paths import BENCHMARKS, ROOT, needs_shared
 
 from bapo.__main__ import main
 from bapo.errors import UserError
-from bapo.graders import mathematics, pool
+from bapo.graders import mathematics
 from bapo.graders.extract import boxed, last_box
 from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED
 from bapo.tasks.geometry.task import Geometry
@@ -33,12 +33,6 @@ def _pairs(name: str) -> list[tuple[str, str]]:
 
 
 RIGHT, WRONG = _pairs("equal.txt"), _pairs("different.txt")
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the limit of CPU time counts here, so that a busy machine changes no verdict."""
-    monkeypatch.setattr(pool.shared(), "wall_seconds", 60.0)
 
 
 def _missed(pairs: list[tuple[str, str]], expected: bool) -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs
@@ -13,13 +12,9 @@ from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, id
 from bapo.algorithm import batch
 from bapo.algorithm.rollouts import FRESH, REPLAYED
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory, run_directory
-from bapo.store.files import STEPS
 
 if LATE:
-    import torch
-    from safetensors.torch import load_file
-    from support.resumed import assert_resumes_bit_for_bit
+    pass
 
 
 B, AREAL = 5, 2
@@ -134,28 +129,3 @@ def test_the_loss_is_the_decoupled_one():
     for algorithm in ("areal", "bapo_released"):
         assert loss(algorithm, ratio_cap=3.0) == pytest.approx((-2.2 - 3.6) / 2, abs=1e-5)
         assert loss(algorithm, ratio_cap=10.0) == pytest.approx((-2.2 - 6.0) / 2, abs=1e-5)
-
-
-# ------------------------------------------------------------------------------------------------ a run
-
-
-def test_a_run_changes_its_reference_and_resumes(tiny_world):
-    from bapo.engines.torch.trainer import train
-
-    words = [*tiny_world, "method=remix", "method.switch_step=3", "seed=5", "checkpoint.every=2"]
-    config = compose_config(words)
-    train(config)
-    folder = run_directory(config)
-    steps = pd.read_parquet(folder / STEPS)
-    assert steps["updates"].tolist() == [4, 4, 4, 2, 2, 2]  # two passes over two mini-batches, then one
-    assert steps["x3"].tolist() == [0, 3, 3, 0, 0, 0] and (steps["batch_groups"] == 8).all()
-    assert steps["fresh_rollouts"].tolist() == [64, 40, 40, 64, 64, 64]
-
-    # the reference is that of the end of step 3: not the base, and not what step 4 made of it
-    reference = load_file(folder / "checkpoints" / "step_000004" / "trainer" / "reference.safetensors")
-    base = load_file(base_directory(config) / "checkpoint" / "model.safetensors")
-    now = load_file(folder / "checkpoints" / "step_000004" / "model.safetensors")
-    name = next(n for n in base if n.endswith("q_proj.weight"))
-    assert not torch.equal(reference[name], base[name]) and not torch.equal(reference[name], now[name])
-
-    assert_resumes_bit_for_bit(folder, words)  # from step 4, with that reference

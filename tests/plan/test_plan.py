@@ -10,7 +10,6 @@ import yaml
 from support.paths import ROOT
 
 from bapo import __main__
-from bapo.errors import UserError
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 from bapo.experiments.order import Cell
@@ -133,28 +132,6 @@ def test_the_document_holds_the_table_of_every_run(scale: str) -> None:
     assert (ROOT / "docs" / page).read_text(encoding="utf-8").endswith(table), f"benchmarks/paper_scale.py {scale}"
     cells = {cell for name in paper_scale.LISTED[scale] for cell in studies.load_study(name, scale).cells}
     assert len(table.splitlines()) == 2 + len({(c.task, c.model, c.method) for c in cells})
-
-
-def test_a_policy_in_host_memory_needs_that_memory() -> None:
-    bapo, grpo = (run("single_gpu", "geometry", "qwen2.5-vl-3b", method) for method in ("bapo", "grpo"))
-    hosts = [paper_scale.gigabytes(config, 1)[2] for config in (grpo, bapo)]
-    assert hosts == pytest.approx([18 * 3.75, 24 * 3.75])
-    small = run("single_gpu", "mathematics", "qwen3-0.6b", "bapo")
-    assert resources.training(bapo)["mem_mb"] - resources.training(small)["mem_mb"] == 75_000
-    assert resources.training(bapo)["gpu"] == 1
-
-
-@pytest.mark.parametrize(("parameters", "gpus", "fits"), [(1.54e9, 1, True), (3.09e9, 1, False), (3.09e9, 2, True)])
-def test_what_public_runs_take_is_admitted(parameters: float, gpus: int, fits: bool) -> None:
-    """TinyZero: one GPU for models of up to 1.5B, two for 3B; Countdown, vLLM beside the training, 80 GB."""
-    from bapo.engines.verl import memory
-
-    config = run("paper", "countdown", "qwen2.5-math-1.5b", "grpo", f"model.parameters={parameters}")
-    if fits:
-        assert memory.micro_batch_tokens(config, gpus, 100_000, 80) > 512 + 2048
-    else:
-        with pytest.raises(UserError, match=r"leaves 0\.\d+ of each card to vLLM"):
-            memory.micro_batch_tokens(config, gpus, 100_000, 80)
 
 
 # ------------------------------------------------------------------------------------------------ what jobs ask for

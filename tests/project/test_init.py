@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(build, check=True)
     (wheel,) = folder.glob("*.whl")
+    assert "bapo/evaluation/lm_eval_tasks/vllm/planning.yaml" in zipfile.ZipFile(wheel).namelist()
     subprocess.run([sys.executable, "-m", "venv", str(folder / "new")], check=True)
     python = folder / "new" / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]

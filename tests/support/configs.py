@@ -1,10 +1,16 @@
-"""Change a composed configuration."""
+"""Change a composed configuration, and the files that it is composed from."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from omegaconf import DictConfig
+
+from bapo.experiments import compose, places
 
 
 def put(config: Any, key: str, value: Any) -> None:
@@ -23,3 +29,20 @@ def changed(config: Any, **values: Any) -> Any:
     for key, value in values.items():
         put(config, key, value)
     return config
+
+
+@pytest.fixture
+def experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of experiments/ that a test may change."""
+    copy = Path(shutil.copytree(places.EXPERIMENTS, tmp_path / "experiments"))
+    monkeypatch.setattr(places, "EXPERIMENTS", copy)
+    compose.forget()
+    yield copy
+    compose.forget()
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace what must stand in the file once."""
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path} must contain {old!r} once"
+    path.write_text(text.replace(old, new), encoding="utf-8")

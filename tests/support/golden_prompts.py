@@ -12,8 +12,6 @@ from support.paths import ROOT
 
 FOLDER = ROOT / "tests" / "engines" / "shared" / "golden_prompts"
 QUESTION = r"Solve $x^2 - 2 = 0$ for x > 0. Let's think step by step and output the final answer within \boxed{}."
-#: a folder with SmolLM2, as ``python -m bapo base scale=pocket task=countdown`` writes it
-SMOLLM2 = "BAPO_TEST_SMOLLM2"
 
 
 def read(name: str) -> dict[str, Any]:

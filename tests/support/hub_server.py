@@ -30,11 +30,16 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, cache: Path, models: dict[str, dict[str, bytes]]) -> Hub:
-    """Start a hub with these models, and have ``huggingface_hub`` ask it."""
+def serve(
+    monkeypatch: pytest.MonkeyPatch,
+    cache: Path,
+    repositories: dict[str, dict[str, bytes]],
+    commits: dict[str, str] | None = None,
+) -> Hub:
+    """Start a hub with these repositories, and have ``huggingface_hub`` ask it."""
     from huggingface_hub import constants
 
-    server = Hub(models)
+    server = Hub(repositories, commits)
     pattern = server.url + "/{repo_id}/resolve/{revision}/{filename}"
     settings = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": pattern, "HF_HUB_CACHE": str(cache)}
     for name, value in {**settings, "HF_HUB_DISABLE_XET": True}.items():

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from analysis.claims import entries
 from bapo.store import provenance
 from bapo.store.files import (
     CONFIG,
@@ -250,3 +251,23 @@ def table(mean: float, shift: float = 0.01) -> list[list[float]]:
     """Two seeds, ``shift`` above and below ``mean``, on problems that spread around it alike."""
     spread = [0.02 * (i - (PROBLEMS - 1) / 2) for i in range(PROBLEMS)]
     return [[mean + s + x for x in spread] for s in (shift, -shift)]
+
+
+# ------------------------------------------------------------------------------------------------ claims
+
+CLAIM = {
+    "id": "a_claim",
+    "section": "5.1",
+    "quote": "DAPO needs more",
+    "paper": 2.5,
+    "studies": ["table1"],
+    "query": {"name": "cost_ratio", "of": "dapo", "over": "bapo"},
+    "rule": {"near": 0.2},
+}
+
+
+def write_claims(folder: Path, *given: dict[str, Any]) -> list[entries.Claim]:
+    """Write a file of the ledger with an entry of each of the changes to ``CLAIM``, and read it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.yaml").write_text(yaml.safe_dump([{**CLAIM, **g} for g in given]))
+    return entries.read(folder)

@@ -12,7 +12,7 @@ from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 
 if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM, PreTrainedModel
+    from transformers import PreTrainedModel
 
     from bapo.engines.torch.learner import Critic, Learner
 
@@ -30,16 +30,41 @@ SECTION: dict[str, Any] = {
     "underfilled": "fewer-updates",
 }
 
+#: of a model of 2 layers and 40 words
+SHAPE: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+    "initializer_range": 0.15,
+}
 
-def llama(**changes: Any) -> LlamaForCausalLM:
-    """A Llama of 2 layers and 40 words; with biases the library's forward computes it, without them the fast one."""
+
+def model(family: str, seed: int = 3, **changes: Any) -> PreTrainedModel:
+    """A model of a family of the library's in ``SHAPE``, with changes."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
-    torch.manual_seed(3)
-    shape = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True, "pad_token_id": 0}
-    return LlamaForCausalLM(LlamaConfig(**{**shape, "initializer_range": 0.15, **changes})).eval()
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **changes})
+    return getattr(transformers, f"{family}ForCausalLM")(config).eval()
+
+
+def llama(**changes: Any) -> PreTrainedModel:
+    """A Llama; with biases the library's forward computes it, without them the fast one."""
+    return model("Llama", **changes)
+
+
+def tiny(seed: int) -> PreTrainedModel:
+    """A Qwen2 of 24 words whose log-probabilities are far from equal."""
+    shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    return model("Qwen2", seed, **shape, num_key_value_heads=1, initializer_range=0.3)
 
 
 def groups(

@@ -36,7 +36,7 @@ SETTINGS = [
 by_hand = pytest.mark.skipif(
     not os.environ.get("BAPO_ALL_VERL_RUNS"), reason="BAPO_ALL_VERL_RUNS is not set: each run takes a minute"
 )
-LIMIT = 900  # seconds a job may take on a busy machine, where it usually takes 60
+LIMIT = 3600  # seconds a job may take on a busy machine, where it usually takes 60
 STARTED: list[subprocess.Popen[str]] = []
 
 
@@ -82,7 +82,7 @@ def kill_behind(process: subprocess.Popen[str], checkpoint: Path) -> None:
     assert_gone(process)
 
 
-def assert_gone(launcher: subprocess.Popen[str], seconds: float = 60.0) -> None:
+def assert_gone(launcher: subprocess.Popen[str], seconds: float = 900.0) -> None:
     """Ray's processes end within a moment of the job; other jobs on this machine are none of our business."""
     deadline = time.monotonic() + seconds
     while left := ray_processes(launcher.pid):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bapo.tasks.geometry import task as geometry_task
+from support.training import SHAPE
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +32,10 @@ def build(tokenizer, text: dict | None = None, vision: dict | None = None):
     model = hf.Qwen2_5_VLForConditionalGeneration(
         hf.Qwen2_5_VLConfig(
             text_config={
+                **SHAPE,
                 "vocab_size": len(tokenizer),
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 2,
                 "max_position_embeddings": 256,
-                "initializer_range": 0.15,
                 "rope_parameters": rope,
-                "tie_word_embeddings": True,
-                "bos_token_id": None,
-                "eos_token_id": 1,
-                "pad_token_id": 0,
                 **(text or {}),
             },
             vision_config={

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from support.paths import ROOT
 
+#: sizes of all three tasks with which a run takes seconds
+SMALL = ["data.split_sizes.base=1000", "data.split_sizes.train=48", "data.split_sizes.probe=8", "probe.prompts=8"]
+SMALL += ["train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2"]
 #: seconds for anything to happen; only a machine that does much else comes near
 PATIENCE = 3600
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sweep_world import FREE, SweepWorld
+import yaml
+from support.workflow import PATIENCE
 
 from bapo.errors import UserError
 from bapo.experiments.places import run_directory
@@ -17,6 +22,16 @@ from bapo.experiments.settings import Settings
 from bapo.store.files import MANIFEST, PROBE, SUMMARY, read_json, read_table, verify_files
 from bapo.sweeps import files, study, worker
 
+FREE: dict[str, Any] = {
+    "title": "Tiny",
+    "tasks": ["countdown"],
+    "space": {
+        "method.v": {"type": "int", "low": 1, "high": 6, "title": "refresh period v"},
+        "method.c1": {"type": "float", "low": 0.0, "high": 0.5, "step": 0.125},
+    },
+    "start": {"method.v": 5, "method.c1": 0.125},
+    "scales": {"smoke": {"trials": 3, "seeds": [1, 2]}},
+}
 GRID: dict[str, Any] = {
     "title": "Plane",
     "tasks": ["countdown"],
@@ -28,17 +43,38 @@ GRID: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path, tiny_world: list[str], monkeypatch: pytest.MonkeyPatch) -> SweepWorld:
-    """Results of its own that begin with the tiny world's data and base model."""
-    made = SweepWorld(tmp_path, tiny_world, monkeypatch)
-    for part in ("data", "qwen2-112k/base"):
-        shutil.copytree(
-            made.results / "smoke" / "countdown" / part, tmp_path / "results" / "smoke" / "countdown" / part
+class SweepWorld:
+    """Sweep files in a copy of ``experiments/`` and settings with which the product's own commands find them."""
+
+    def __init__(self, experiments: Path, results: Path, overrides: Sequence[str]) -> None:
+        self.experiments, self.results = experiments, results
+        shutil.rmtree(experiments / "sweep")
+        (experiments / "sweep").mkdir()
+        given = dict(word.partition("=")[::2] for word in overrides if not word.startswith("paths."))
+        known = {"scale": given.pop("scale"), "tracking": given.pop("tracking"), "results": str(results)}
+        self.settings = Settings(**known, set=tuple(f"{k}={v}" for k, v in given.items()))
+
+    def write(self, content: dict[str, Any], **changes: Any) -> None:
+        """Write the file of the sweep ``tiny_countdown``."""
+        path = self.experiments / "sweep" / "tiny.yaml"
+        path.write_text(yaml.safe_dump(content | changes, sort_keys=False), encoding="utf-8")
+
+    def worker(self, name: str, slot: int) -> subprocess.Popen[str]:
+        """A slot as a job of the workflow runs it."""
+        command = [sys.executable, "-m", "bapo", "sweep", name, "--slot", str(slot)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "BAPO_EXPERIMENTS": str(self.experiments)}
+        return subprocess.Popen(
+            [*command, "--settings", self.settings.as_json()], stderr=subprocess.PIPE, text=True, env=environment
         )
-    made.results = tmp_path / "results"
-    made.settings = made.settings.model_copy(update={"results": str(made.results)})
-    return made
+
+
+@pytest.fixture
+def world(tmp_path: Path, tiny_world: list[str], experiments: Path) -> SweepWorld:
+    """Results of its own that begin with the tiny world's data and base model."""
+    made = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
+    for part in ("data", "qwen2-112k/base"):
+        shutil.copytree(made / "smoke/countdown" / part, tmp_path / "results/smoke/countdown" / part)
+    return SweepWorld(experiments, tmp_path / "results", tiny_world)
 
 
 def tiny(world: SweepWorld) -> files.Sweep:
@@ -184,14 +220,14 @@ def test_a_worker_killed_in_its_trial_goes_on_with_it_and_the_total_is_exact(wor
     place = world.results / "smoke" / "countdown" / "qwen2-112k"
     workers = [world.worker("tiny_countdown", slot) for slot in (0, 1)]
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + PATIENCE
         while not list(place.glob("bapo/seed1/checkpoints/step_*")):  # slot 0 begins with the method's own values
             assert workers[0].poll() is None, workers[0].stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.02)
         workers[0].kill()
         assert workers[0].wait() == -9
-        assert workers[1].wait(timeout=240) == 0, workers[1].stderr.read()
+        assert workers[1].wait(timeout=PATIENCE) == 0, workers[1].stderr.read()
     finally:
         for process in workers:
             process.kill()

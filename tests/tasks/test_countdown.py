@@ -3,13 +3,12 @@
 import itertools
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from support.countdown import reachable, solve, solve_chain
-from support.paths import needs_shared
 
 from bapo import seeds, tasks
 from bapo.errors import UserError
@@ -17,7 +16,8 @@ from bapo.tasks import files
 from bapo.tasks.countdown import generator as generators
 from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown import problems as countdown_problems
-from bapo.tasks.countdown import task as countdown_task
+from bapo.tasks.countdown.problems import solve_steps, to_expression
+from bapo.tasks.generated import to_chain
 
 SIZES = {"base": 6000, "train": 300, "probe": 64, "cd34": 100, "cd4": 100}
 countdown = tasks.get("countdown")
@@ -47,6 +47,33 @@ def parts(identity: str) -> tuple[list[int], int]:
 
 
 # ------------------------------------------------------------------------------------------------ search
+
+
+def solve(numbers: Sequence[int], target: int) -> str | None:
+    """Return an expression that solves the problem, or None if the search finds none."""
+    steps = solve_steps(numbers, target)
+    return None if steps is None else to_expression(numbers, steps)
+
+
+def solve_chain(numbers: Sequence[int], target: int, value_max: int | None = None) -> str | None:
+    """Return a chain that solves the problem with results in 0..value_max, or None if there is none."""
+    steps = solve_steps(numbers, target, value_max)
+    return None if steps is None else to_chain(steps)
+
+
+def reachable(numbers: Sequence[int], value_max: int) -> set[int]:
+    """Return every value that some chain makes of all ``numbers`` with results in 0..value_max."""
+    if len(numbers) == 1:
+        return set(numbers)
+    values: set[int] = set()
+    for i, a in enumerate(numbers):
+        for j, b in enumerate(numbers):
+            if i != j:
+                rest = [n for k, n in enumerate(numbers) if k not in (i, j)]
+                results = [a + b, a - b, a * b, *([a // b] if b and a % b == 0 else [])]
+                for result in {r for r in results if 0 <= r <= value_max}:
+                    values |= reachable((*rest, result), value_max)
+    return values
 
 
 def test_search_agrees_with_hand_worked_problems():
@@ -139,13 +166,6 @@ def test_base_documents_are_true_chains_and_a_share_of_them_misses_its_target(no
 # ------------------------------------------------------------------------------------------------ paper scale
 
 
-def test_paper_prompts_ask_for_the_last_answer():
-    problem = countdown_task.to_problem((9, 8, 6), 12, "think-answer")
-    assert "[9, 8, 6]" in problem.prompt and "equals 12." in problem.prompt
-    assert countdown.verify("<think>...</think>\n<answer>(9 * 8) / 6</answer>", problem.ground_truth).correct
-    assert countdown.verify("(9 * 8) / 6", problem.ground_truth).reason == "no-answer"
-
-
 def hub_configuration(folder: Path, hub: dict, sizes: dict):
     return configuration(sizes, prompt="think-answer", source="hub", hub=hub, folder=folder)
 
@@ -188,19 +208,6 @@ def test_wrong_sets_are_named(content, named, tmp_path):
     hub = {"train": {"repository": "x/set", "file": "set.jsonl"}}
     with pytest.raises(UserError, match=named):
         countdown.write_data(hub_configuration(tmp_path, hub, {"train": 2}), tmp_path / "out")
-
-
-def test_real_rows_load_from_a_folder(tmp_path):
-    home = needs_shared("data", "countdown", "countdown_3to4_first4000.jsonl").parent
-    first = {"repository": "Jiayi-Pan/Countdown-Tasks-3to4", "file": "countdown_3to4_first4000.jsonl"}
-    test = {"repository": "Jiayi-Pan/Countdown-Tasks-3to4", "file": "countdown_3to4_tinyzero_test.jsonl"}
-    hub = {"train": first, "cd34": test, "probe": {**test, "start": 500}}
-    counts = countdown.write_data(hub_configuration(home, hub, {"train": 3999, "cd34": 400, "probe": 256}), tmp_path)
-    # the 4,000 rows hold one problem (of three numbers) twice, and one of the test rows is among them
-    assert counts["train"] == {"problems": 3999, "three_numbers": 1967, "duplicates_dropped": 1, "overlaps_dropped": 0}
-    assert counts["cd34"]["overlaps_dropped"] + counts["probe"]["overlaps_dropped"] <= 1
-    ids = [{p.id for p in files.read_problems(tmp_path / f"{split}.parquet")} for split in ("train", "cd34", "probe")]
-    assert len(set.union(*ids)) == 3999 + 400 + 256
 
 
 # ---------------------------------------------------------------------------------------------- the easy task

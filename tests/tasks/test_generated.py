@@ -12,7 +12,6 @@ from support.late import LATE
 from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.store.files import read_table, write_parquet
 from bapo.tasks.files import read_problems
 
 if LATE:
@@ -100,15 +99,6 @@ def test_files_have_the_schema_of_verl(file):
             "reward_model": {"style": "rule", "ground_truth": row["reward_model"]["ground_truth"]},
             "extra_info": {"split": "cd4", "index": index, "id": name},
         }
-
-
-def test_missing_and_broken_files_are_named(file, tmp_path):
-    (tmp_path / "broken.parquet").write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"broken\.parquet is damaged"):
-        read_problems(tmp_path / "broken.parquet")
-    write_parquet(tmp_path / "columns.parquet", read_table(file).drop(columns="extra_info"))
-    with pytest.raises(UserError, match="column extra_info is missing"):
-        read_problems(tmp_path / "columns.parquet")
 
 
 # ------------------------------------------------------------------------------------------------ tokenizers

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from support.hub_server import COMMIT, Hub
+from support.hub_server import COMMIT, Hub, serve
 from support.paths import needs_shared
 
 from bapo import tasks
@@ -142,28 +142,10 @@ def test_broken_sets_are_named(name: str, content: bytes, named: str, folder: Pa
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """A stand-in for the hub; huggingface_hub's own client asks it."""
-    server = Hub(
-        {
-            "x/lines": {"test.jsonl": lines(as_rows([("Find $n$.", "025")])), "README.md": b"# A set"},
-            "x/parts": {f"data/train-{i}.parquet": parquet([{"nums": [i, i + 1, 9], "target": i}]) for i in range(2)},
-        }
-    )
-    hub_at(server, tmp_path, monkeypatch)
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def hub_at(server: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send huggingface_hub's client to ``server``, with a cache in ``folder``."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    template = "HUGGINGFACE_CO_URL_TEMPLATE"
-    monkeypatch.setattr(constants, template, server.url + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    files = {"test.jsonl": lines(as_rows([("Find $n$.", "025")])), "README.md": b"# A set"}
+    return serve(monkeypatch, tmp_path / "cache", {"x/lines": files})
 
 
 def load(entry: dict[str, Any], columns: tuple[str, ...] = ("problem", "answer")) -> list[Any]:
@@ -188,10 +170,6 @@ def test_a_revision_is_pinned(hub: Hub, tmp_path: Path, monkeypatch) -> None:
         load(entry)
 
 
-def test_parquet_parts_of_the_hub(hub: Hub) -> None:
-    assert load({"repository": "x/parts", "rows": 2, "start": 1}, ("nums", "target")) == [([1, 2, 9], 1)]
-
-
 def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: Path, monkeypatch) -> None:
     """Few rows in the files, columns and commits that paper_mathematics.yaml names."""
     entries = compose_config(["scale=paper", "task=mathematics"]).data.hub
@@ -203,18 +181,12 @@ def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: P
         "minerva": lines([{"question": "Find $z$.", "answer": "1e3"}]),
         "olympiad": parquet([{"question": "Find all pairs.", "final_answer": ["$(1,2)$"], "solution": ["s"]}]),
     }
-    server = Hub(
-        {entries[name].repository: {entries[name].files[0]: body} for name, body in content.items()},
-        {entry.repository: entry.revision for entry in entries.values()},
-    )
-    hub_at(server, tmp_path, monkeypatch)
+    repositories = {entries[name].repository: {entries[name].files[0]: body} for name, body in content.items()}
+    commits = {entry.repository: entry.revision for entry in entries.values()}
+    serve(monkeypatch, tmp_path / "cache", repositories, commits)
     command = ["data", "scale=paper", "task=mathematics", f"paths.results={tmp_path}"]
     command += [f"data.hub.train.rows={len(TRAIN)}", *(f"data.hub.{name}.rows=1" for name in TESTS)]
-    try:
-        assert main(command) == 0
-    finally:
-        server.shutdown()
-        server.server_close()
+    assert main(command) == 0
     recorded = json.loads((tmp_path / "paper/mathematics/data/cleaning.json").read_text())["files"]
     assert recorded == {
         f"{entry.repository}@{entry.revision}/{entry.files[0]}": hashlib.sha256(content[name]).hexdigest()

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.workflow import PATIENCE, command, environment, snakemake
+from support.workflow import PATIENCE, SMALL, command, environment, snakemake
 
 from analysis.products import FIGURES
 from bapo.experiments.studies import load_study
 from bapo.store.files import verify_files
 
-SET = (  # of all three tasks
-    'set=["data.split_sizes.base=1000","data.split_sizes.train=48","data.split_sizes.probe=8","probe.prompts=8",'
-    '"base.iterations=100","train.steps=6","train.batch_size=8","train.mini_batch_size=4","checkpoint.every=2"]'
-)
+SET = f"set={[*SMALL, 'base.iterations=100', 'train.steps=6']}"
 WORDS = ("--cores", "2", "table1", "--config", "scale=smoke", "methods=[grpo,bapo]", "seeds=[1]", "tracking=none", SET)
 TASKS = {"mathematics": "nested_3", "countdown": "cd34", "geometry": "diagrams_val"}  # a benchmark of each
 

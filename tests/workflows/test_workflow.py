@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.paper_runs import PAPER
+from support.configs import edit
 from support.paths import ROOT
+from support.studies import PAPER
 from support.workflow import environment, snakemake
 
 from analysis.products import FIGURES as DRAWN
@@ -41,12 +42,6 @@ class Workflow:
         assert result.returncode == 0, result.stderr
         assert "profiles/default for setting default" in result.stderr  # without being asked for
         return re.findall(r"^(?:Job \d+: |rule )(.+?):?$", result.stdout, re.MULTILINE)
-
-    def edit(self, file: str, old: str, new: str) -> None:
-        path = self.experiments / file
-        text = path.read_text(encoding="utf-8")
-        assert text.count(old) == 1, f"{path} must contain {old!r} once"
-        path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 @pytest.fixture
@@ -177,8 +172,8 @@ def undisturbed(finished: Workflow, tmp_path: Path) -> Workflow:
 
 @pytest.mark.system
 def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
-    undisturbed.edit("method/bapo.yaml", "# BAPO: section 3", "# The paper's method: section 3")
-    undisturbed.edit("setting/laptop_countdown.yaml", "# B\n", "# the batch\n")
+    edit(undisturbed.experiments / "method/bapo.yaml", "# BAPO: section 3", "# The paper's method: section 3")
+    edit(undisturbed.experiments / "setting/laptop_countdown.yaml", "# B\n", "# the batch\n")
     (undisturbed.folder / "README.md").write_text("a note\n", encoding="utf-8")
     assert undisturbed.jobs(*SMOKE, "tracking=none", "device=cpu") == []
 
@@ -206,7 +201,7 @@ SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
 def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
     undisturbed: Workflow, file: str, old: str, new: str, wanted: set[str]
 ) -> None:
-    undisturbed.edit(file, old, new)
+    edit(undisturbed.experiments / file, old, new)
     assert set(undisturbed.jobs(*SMOKE)) == PRODUCTS | wanted
 
 

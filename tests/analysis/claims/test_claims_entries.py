@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.claims_cases import written
 from support.paths import needs_shared
+from support.runs import write_claims
 
 from analysis import claims
 from analysis.claims import entries, verdicts
@@ -49,14 +49,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("change", "named"), MISTAKES, ids=[named for _, named in MISTAKES])
 def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError) as error:
-        written(tmp_path, change)
+        write_claims(tmp_path, change)
     assert named in str(error.value) and "\n" not in str(error.value)
     assert str(error.value).startswith(f"{tmp_path / 'mine.yaml'}: entry 'a_claim': ")
 
 
 def test_an_id_stands_for_one_entry(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'a_claim': id"):
-        written(tmp_path, {}, {})
+        write_claims(tmp_path, {}, {})
 
 
 # ------------------------------------------------------------------------------------------------ verdicts

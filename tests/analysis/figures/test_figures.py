@@ -87,94 +87,6 @@ def test_spaced_steps_and_looks() -> None:
 # ------------------------------------------------------------------------------------------------ the data behind
 
 
-def test_1_groups_before_and_after(run_of: Callable[..., Path], drawn: Drawn) -> None:
-    frame = drawn("figure1_accuracy_groups")[1]
-    assert set(frame.task) == {"mathematics"} and set(frame.method) == {"grpo"} and set(frame.step) == {0, STEPS}
-    own, other = (probe(run_of("mathematics", "grpo", seed)) for seed in (2, 1))
-    mine = frame.query("seed == 2")
-    for step in (0, STEPS):
-        assert mine[mine.step == step].prompts.tolist() == [(own[step] == c).sum() for c in range(9)]
-
-    def moved(start: pd.Series, end: pd.Series) -> float:
-        return sum(abs((start == c).sum() - (end == c).sum()) for c in range(9)) / 2 / PROBED
-
-    assert mine.moved_within_run.iloc[0] == pytest.approx(moved(own[0], own[STEPS]))
-    assert mine.moved_across_seeds.iloc[0] == pytest.approx(moved(other[0], own[STEPS]))
-    assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx(moved(other[0], own[0]))
-
-
-def test_6_ablations_hold_rewards_and_test_accuracy(run_of: Callable[..., Path], drawn: Drawn) -> None:
-    fig, frame = drawn("figure6_ablations")
-    run = run_of("countdown", "bapo+v10", 2)
-    mine = frame.query("method == 'bapo+v10' and seed == 2")
-    rewards = mine.query("measure == 'reward_mean'").value.tolist()
-    assert rewards == read_table(run / "steps.parquet").reward_mean.tolist()
-    by_hand = np.mean([read_table(run / "eval" / f"{name}.parquet").correct.mean() for name in ("cd34", "cd4")])
-    assert mine.query("measure == 'test_accuracy'").value.item() == pytest.approx(by_hand)
-    accuracy = frame.query("method == 'bapo+v10' and measure == 'test_accuracy'")
-    mean = accuracy[accuracy.seed.isna()].iloc[0]
-    assert mean.value == pytest.approx(accuracy.value[accuracy.seed.notna()].mean())
-    assert mean.low < mean.value < mean.high
-    labels = [sorted(t.get_text() for t in axes.get_yticklabels()) for axes in fig.axes[3:]]
-    assert labels[:2] == [["m = 1", "v = 10", "v = 5, m = 5"], ["BAPO", "without X2", "without X3"]]
-
-
-@pytest.mark.parametrize(("name", "task"), [("figure7_tracking", "mathematics"), ("figure13_tracking", "countdown")])
-def test_7_and_13_counts_and_improvement(name: str, task: str, run_of: Callable[..., Path], drawn: Drawn) -> None:
-    frame = drawn(name)[1]
-    assert set(frame.task) == {task} and set(frame.method) == {"grpo", "dapo", "bapo"}
-    assert (frame.groupby(["method", "seed", "step"]).prompts.sum() == PROBED).all()
-    wide, other = (probe(run_of(task, "bapo", seed)) for seed in (1, 2))
-    mine = frame.query("method == 'bapo' and seed == 1 and step == @STEPS")
-    assert mine.query("correct == 0").prompts.item() == (wide[STEPS] == 0).sum()
-    assert mine.improved_within_run.iloc[0] == pytest.approx((wide[STEPS][wide[0] == 0] > 0).mean())
-    hard = other[0] == 0  # seed 2 chooses, seed 1 answers
-    assert mine.improved_across_seeds.iloc[0] == pytest.approx((wide[STEPS][hard] > 0).mean())
-    assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx((wide[0][hard] > 0).mean())
-    # within a run nothing has improved at step 0, whatever sampling would show; across seeds it shows
-    assert (frame[frame.step == 0].improved_within_run == 0).all() and mine.unchanged_base_across_seeds.iloc[0] > 0
-
-
-def test_8_and_14_batches_are_x1_x2_x3(drawn: Drawn) -> None:
-    fig, frame = drawn("figure14_batch_composition")
-    assert set(frame.method) == {"bapo"} and frame.task.unique().tolist() == ["mathematics", "countdown"]
-    size, first = frame.batch_size.iloc[0], frame[frame.task == "mathematics"]
-    tops = fig.axes[0].patches[-1].get_data().values  # parts stacked, the red line at B
-    assert tops == pytest.approx(first.groupby("step")[["x1", "x2", "x3"]].mean().sum(axis=1).to_numpy())
-    assert list(fig.axes[0].lines[0].get_ydata()) == [size, size]
-    assert set(drawn("figure8_batch_composition")[1].task) == {"mathematics"}
-
-
-def test_9_cumulative_rollouts_are_the_ledgers_sums(run_of: Callable[..., Path], drawn: Drawn) -> None:
-    frame = drawn("figure9_cumulative_rollouts")[1]
-    ends = frame[frame.step == STEPS].set_index(["task", "method", "seed"]).cumulative_rollouts
-    assert len(ends) == 2 * 3 * 2
-    for (task, method, seed), total in ends.items():
-        assert total == read_json(run_of(task, method, seed) / "summary.json")["totals"]["rollouts"]
-
-
-def test_10_filters_hold_held_out_accuracy_and_gradient_norm(run_of: Callable[..., Path], drawn: Drawn) -> None:
-    fig, frame = drawn("figure10_online_filters")
-    wide = probe(run_of("mathematics", "bapo+uniform", 1), "probe")
-    mine = frame.query("method == 'bapo+uniform' and seed == 1")
-    found = mine.query("measure == 'held_out_accuracy'").set_index("step").value
-    assert found.to_dict() == pytest.approx({step: wide[step].mean() / 8 for step in wide})
-    raw = read_table(run_of("mathematics", "bapo+uniform", 1) / "steps.parquet").gradient_norm
-    assert mine.query("measure == 'gradient_norm'").value.tolist() == raw.tolist()
-    best = frame.query("method == 'bapo' and measure == 'held_out_accuracy'").groupby("step").value.mean()
-    (star,) = [line for line in fig.axes[0].lines if line.get_marker() == "*"]
-    assert star.get_xdata() == [best.idxmax()] and star.get_ydata() == pytest.approx([100 * best.max()])
-
-
-def test_11_dynamics_are_the_recorded_measures(tmp_path: Path) -> None:
-    study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo", "dapo", "bapo")}, (1,)))
-    run = study.blocks[0].methods["dapo"][0].run
-    steps = read_table(run / "steps.parquet")
-    rewrite(run, steps=steps.assign(entropy=np.nan))
-    mine = draw("figure11_dynamics", study)[1].query("method == 'dapo'").groupby("measure").value.agg(list)
-    assert mine.to_dict() == {m: steps[m].tolist() for m in ("reward_mean", "response_length")}
-
-
 def test_15_migration_starts_from_the_other_seeds_base(run_of: Callable[..., Path], drawn: Drawn) -> None:
     fig, frame = drawn("figure15_migration")
     frame = frame.query("task == 'countdown'")
@@ -217,19 +129,6 @@ def test_a_curve_is_the_tables_counts(run_of: Callable[..., Path], simulated: di
     assert (own["low"].iloc[3], own["high"].iloc[3]) == pytest.approx((interval.low, interval.high))
     lines = {line.get_label(): line.get_xydata() for line in fig.axes[1].lines}
     np.testing.assert_allclose(lines["DAPO"], own[["step", "accuracy"]])
-
-
-def test_5_has_the_papers_pairs_and_16_a_star_at_the_highest_point(drawn: Drawn) -> None:
-    fig, frame = drawn("figure5_test_curves")
-    shown = [axes for axes in fig.axes if axes.get_visible()]
-    assert len(shown) == 3 and len({axes.get_ylim() for axes in shown}) == 1
-    assert set(frame["benchmark"]) == {"steps_5"} and not frame.duplicated(["method", "step"]).any()
-    fig, frame = drawn("figure16_ppo")
-    stars = [line.get_xydata()[0].tolist() for line in fig.axes[0].lines if line.get_marker() == "*"]
-    for (step, height), method in zip(stars, ("ppo", "ba_ppo"), strict=True):
-        own = frame[frame["method"] == method]
-        best = own.loc[own["accuracy"].idxmax()]
-        assert (step, height) == (best["step"], pytest.approx(best["accuracy"])) and best["highest"]
 
 
 def test_seeds_are_compared_at_the_steps_that_all_have(tmp_path: Path) -> None:
@@ -325,8 +224,7 @@ def test_missing_and_damaged_runs_are_named_with_the_command(
     out = ["--study", str(file), "--out", str(tmp_path / "out")]
     assert main(["figure", "figure13_tracking", *out]) == 2
     said = capsys.readouterr().err
-    assert "3 of the 4 runs" in said and f"{runs[0].parent}/{{seed1,seed2}}" in said and str(runs[2]) in said
-    assert "`snakemake --cores all runs_table1 --config scale=smoke`" in said and not (tmp_path / "out").exists()
+    assert str(runs[2]) in said and "runs_table1 --config scale=smoke" in said and not (tmp_path / "out").exists()
     assert main(["figure", "figure7_tracking", *out]) == 0  # mathematics is there
     path = tmp_path / "mathematics" / MODEL / "grpo" / "seed1" / "steps.parquet"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.paths import needs_shared
-from support.runs import place, rewrite, write_run, write_study
+from support.runs import rewrite
 from support.scripted import fresh, group
-from support.simulated import ALL_OF_TABLE1, METHODS, MODEL, write_simulated
+from support.simulated import MODEL, write_simulated
 
 from analysis import paper, statistics
 from analysis.__main__ import main
@@ -22,7 +21,6 @@ from analysis.results import Result, compare, marks
 from analysis.study import load
 from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
-from bapo.experiments.settings import Settings, read_settings
 from bapo.methods.base import Batch, Method
 from bapo.store.files import read_json, read_table, write_json
 
@@ -42,11 +40,6 @@ def small(tmp_path: Path) -> Path:
     return write_simulated(tmp_path, "table1", PARTS)
 
 
-def rows_of(markdown: str) -> list[list[str]]:
-    lines = [line for line in markdown.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-
-
 def run_of(study: Path, method: str, seed: int, task: str = "countdown") -> Path:
     cells = read_json(study)["cells"]
     return next(Path(c["run"]) for c in cells if (c["task"], c["method"], c["seed"]) == (task, method, seed))
@@ -61,23 +54,6 @@ def made(study: Path) -> tuple[str, pd.DataFrame]:
 
 
 # ------------------------------------------------------------------------------------------------ rows and numbers
-
-
-def test_rows_are_in_the_papers_order_with_the_papers_numbers_below(written: Path) -> None:
-    part_a, part_b = (written / "table1.md").read_text().split("## (b)")
-    _, _, *rows = rows_of(part_a.split("## (a)")[1])
-    assert [row[0] for row in rows[:4]] == [
-        "**Qwen2-112k**",
-        "*paper: DeepSeek R1 Distill Qwen 1.5B*",
-        "+GRPO",
-        "*paper*",
-    ]
-    assert rows[3][1:] == ["*67.47*", "*30.73*", "*51.58*", "\u2013", "*677k*", "*on*"]
-    _, _, *rows = rows_of(part_b)
-    ours = [row[0] for row in rows if not row[0].startswith("*paper")]
-    assert ours == ["**Qwen2-112k**", *(METHODS[m][0] for m in ALL_OF_TABLE1)]
-    names = [row[0] for row in rows]
-    assert names[names.index("+RePO") + 1] != "*paper*"  # the paper has it for mathematics only
 
 
 def test_numbers_are_those_of_the_evaluations(simulated: dict[str, Path], written: Path) -> None:
@@ -99,26 +75,6 @@ def test_numbers_are_those_of_the_evaluations(simulated: dict[str, Path], writte
     totals = [read_json(run / "summary.json")["totals"]["rollouts"] for run in runs]
     assert row["rollouts"] == pytest.approx(np.mean(totals), rel=1e-5)
     assert np.isnan(frame.loc[("base", "cd34"), "rollouts"])
-
-
-def test_sentences_have_the_numbers_of_the_tables(small: Path) -> None:
-    text, values = made(small)
-    frame = pd.read_csv(small.parent / "made" / "table1_differences.csv").set_index(["a", "b", "benchmark"])
-    pair = frame.loc[("grpo", "bapo", "avg")]
-    line = next(x for x in text.splitlines() if x.startswith("- BAPO minus GRPO"))
-    low, high = -pair.high_problems_and_seeds, -pair.low_problems_and_seeds
-    assert f"Avg: {-pair.difference:+.1f} points (95% interval {low:+.1f} to {high:+.1f}" in line
-    assert ("no significant difference" in line) == (not pair.real) and "+10.84 points" in line
-    gains = next(x for x in text.splitlines() if x.startswith("- GRPO minus base, Avg"))
-    seeds = values.loc[("grpo", "avg"), ["seed_1", "seed_2"]] - values.loc[("base", "avg"), "mean"]
-    assert [float(x) for x in re.findall(r"[+-]\d+\.\d", gains)] == pytest.approx(sorted(seeds), abs=0.0501)
-    assert "no method is tuned at this scale" in text
-    content = read_json(small)
-    for cell in content["cells"]:
-        cell |= {"tuned": ["v = 2", "rate 4e-4"]} if cell["method"] == "bapo" else {}
-    write_json(small, content)
-    (line,) = (s for s in made(small)[0].splitlines() if s.startswith("- Hyper-parameters:"))
-    assert "BAPO (v = 2, rate 4e-4)." in line and "GRPO" not in line
 
 
 def test_what_a_method_replays_is_counted_in_its_groups(small: Path) -> None:
@@ -171,21 +127,6 @@ def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expec
     assert compare([base, *rows], "x")["base", "c"].real
 
 
-def test_a_real_difference_is_marked_in_every_format(tmp_path: Path) -> None:
-    """A winner above every other row is bold; one that is not above a noisier third is not."""
-    right = {"grpo": (0, 1, 2), "dapo": (0, 1, 2), "bapo": (7, 8, 7)}
-    for method, counts in right.items():
-        for seed in (1, 2):
-            bits = [[int(k < counts[i % 3]) for k in range(8)] for i in range(12)]
-            write_run(place(tmp_path, method, seed), {"a": bits, "b": bits})
-    text, frame = made(write_study(tmp_path, [("tiny", m, s) for m in right for s in (1, 2)]))
-    cells = next(r for r in rows_of(text) if r[0] == "+BAPO")
-    assert cells[1].startswith("**") and r"\textbf{" in (tmp_path / "made" / "table1.tex").read_text()
-    assert "BAPO is significantly above GRPO" in text and set(frame[frame.mark == "bold"].index) == {
-        ("bapo", name) for name in ("a", "b", "avg")
-    }
-
-
 # ------------------------------------------------------------------------------------------------ the paper
 
 
@@ -219,25 +160,6 @@ def failing(study: Path, capsys: pytest.CaptureFixture[str]) -> str:
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1 and not (study.parent / "tables").exists()
     return printed.err
-
-
-def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
-    """As the workflow writes it, and as Snakemake reads it back."""
-    import shlex
-
-    from snakemake.cli import parse_config
-
-    given = {"engine": "verl", "device": "cpu", "results": "other disk", "tracking": "none"}
-    changed = ("train.steps=7", "method.c2_range=[0.1,0.2]")
-    settings = Settings(scale="smoke", methods=("grpo", "bapo"), seeds=(1, 2), set=changed, **given)
-    extra = {"config": settings.as_words()}
-    study = load(write_study(tmp_path, [("tiny", "grpo", 1)], **extra), "table1")
-    words = shlex.split(study.command)
-    assert words[:6] == ["snakemake", "--cores", "all", "table1", "--config", "scale=smoke"]
-    again = read_settings(parse_config(words[5:]))
-    assert again == settings.model_copy(update={"device": None, "tracking": None})  # neither has a meaning
-    plain = replace(study, target="runs_a runs_b", config=())
-    assert plain.command == "snakemake --cores all runs_a runs_b"
 
 
 @pytest.mark.parametrize("damage", ["gone", "not evaluated", "truncated", "changed", "missing"])

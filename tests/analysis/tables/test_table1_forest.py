@@ -68,10 +68,3 @@ def test_a_later_file_replaces_its_own_set_and_the_paper_comes_last(
     frame = pd.read_csv(tmp_path / "table1_forest.csv").set_index("set")
     assert frame.points.round(2).to_dict() == {"other bases": 32.25, "here": 31.25, "the paper": 10.84}
     assert legends[0].get_legend_handles_labels()[1] == ["here", "other bases", "the paper"]
-
-
-def test_a_task_that_the_paper_lacks_and_a_study_without_bapo(written: Path, tmp_path: Path) -> None:
-    averages, differences = (pd.read_csv(written / f"table1{name}.csv") for name in ("", "_differences"))
-    assert list(forest.data(averages.assign(paper=None), differences).set) == ["here"]
-    nothing = forest.data(averages, differences[differences.b != "bapo"])
-    assert nothing.empty and len(forest.write(nothing, tmp_path)) == 4

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.runs import place, probe_rows, write_evaluation, write_run, write_study
+from support.runs import place, write_evaluation, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.results import Result, against, paired
 from analysis.study import load
-from analysis.tables import comparison
 
 Bits = dict[str, list[list[int]]]
 
@@ -47,18 +46,9 @@ def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
     assert load(study).reference == "bapo"
     assert main(["comparison", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "comparison_toys.md").read_text()
-    assert text.startswith("# Comparison: Toys of a test at laptop scale\n")
     lines = [[c.strip() for c in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
-    assert lines[0][4] == "Avg minus BAPO"
     assert [row[0] for row in lines[2:]] == ["Tiny", "+BAPO", "+GRPO", "+BAPO+SLOW"]  # the reference after the base
-    slow = lines[5]
-    # bapo: 100 and 66.7, average 83.3; slow: 50 and 33.3, average 41.7
-    assert slow[1].startswith("50.0") and slow[2].startswith("33.3") and slow[3].startswith("41.7")
-    assert slow[4].startswith("-41.7 (") and slow[6] == "below"
-    assert slow[-1] == "v: 5 -> 9" and lines[4][-1] == "another algorithm"
-    assert lines[4][4].startswith("+0.0 (") and lines[4][6] == "no real difference"
-    assert lines[3][4] == "reference" and lines[4][7:10] == ["250", "10", "3e+09"]
-
+    assert [row[-1] for row in lines[4:]] == ["another algorithm", "v: 5 -> 9"]
     frame = pd.read_csv(tmp_path / "out" / "comparison_toys.csv").set_index(["method", "benchmark"])
     row = frame.loc[("bapo+slow", "a")]
     # d = -1 six times, 0 six times: mean -1/2, variance 12/44, SE sqrt(12/44/12); seeds add nothing
@@ -69,13 +59,6 @@ def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
     assert row.p == pytest.approx(0.00687, abs=2e-5) and row.p_holm == pytest.approx(0.01374, abs=4e-5)
     assert frame.loc[("grpo", "a"), "p_holm"] == 1.0
     assert math.isnan(frame.loc[("bapo", "a"), "difference"]) and math.isnan(frame.loc[("base", "a"), "difference"])
-
-
-def test_a_study_without_its_reference_says_so(study: Path, tmp_path: Path) -> None:
-    path = write_study(study.parent, [("tiny", "grpo", 1)], name="toys", reference="bapo")
-    comparison.write(load(path), tmp_path / "out")
-    text = (tmp_path / "out" / "comparison_toys.md").read_text()
-    assert "no run of bapo, so nothing is compared" in text
 
 
 # ------------------------------------------------------------------------------------------------ regimes
@@ -108,52 +91,3 @@ def test_what_a_seed_shares_cancels() -> None:
     # the comparison pairs them as well; as independent seeds they would hide the difference
     found = against(rows, rows[1], "a")["bapo"]
     assert found.paired == 5 and found.difference.tested.se == pytest.approx(estimate.se)
-
-
-@pytest.fixture
-def hard(tmp_path: Path) -> Path:
-    """From "easy" (a quarter of prompts at 0/8) BAPO is worse at equal steps; from "hard" (three quarters) better."""
-    solved, failed = bits("1" * 20, "1" * 20), bits("0" * 20, "1" * 4 + "0" * 16)
-    for model, start, good in (("easy", (0, 1, 5, 8), "grpo"), ("hard", (0, 0, 0, 3), "bapo")):
-        probes = probe_rows({0: start, 1: start})
-        for seed in (1, 2):
-            for method in ("grpo", "bapo", "bapo+rollouts"):
-                rollouts = {"grpo": 100.0, "bapo": 120.0, "bapo+rollouts": 102.0}[method]
-                folder = place(tmp_path, method, seed, model=model)
-                outcome = solved if method == good else failed
-                steps = [{}] * (5 if method == "bapo+rollouts" else 6)
-                budget = None  # from "easy" a summary of before budgets were recorded; from "hard" seed 2 falls short
-                if (model, method) == ("hard", "bapo+rollouts"):
-                    budget = {"unit": "rollouts", "amount": 100.0, "spent": 102.0 - 10 * seed, "reached": seed == 1}
-                write_run(folder, outcome, {"rollouts": rollouts}, steps, config(method, seed), probes, budget=budget)
-    cells = [(m, method, s) for m in ("hard", "easy") for method in ("grpo", "bapo", "bapo+rollouts") for s in (1, 2)]
-    return write_study(tmp_path, cells, name="regimes")
-
-
-def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
-    for table in ("comparison", "regimes"):
-        assert main([table, "--study", str(hard), "--out", str(tmp_path / "out")]) == 0
-    frame = pd.read_csv(tmp_path / "out" / "regimes.csv").set_index(["model", "equal"])
-    assert frame.loc["easy", "share_at_zero"].tolist() == [0.25, 0.25]
-    assert frame.loc["hard", "share_at_zero"].tolist() == [0.75, 0.75]
-    # a: 1 - 0, b: 1 - 0.2
-    assert frame.loc[("hard", "steps"), "difference"] == pytest.approx(90.0)
-    assert frame.loc[("easy", "steps"), "difference"] == pytest.approx(-90.0)
-    assert frame.loc[("hard", "rollouts"), "difference"] == 0.0
-    assert frame.loc["hard", "verdict"].to_dict() == {"steps": "better", "rollouts": "cannot tell"}
-    assert frame.loc["easy", "verdict"].to_dict() == {"steps": "worse", "rollouts": "worse"}
-    assert frame.loc[("easy", "rollouts"), "used"] == pytest.approx(1.02)
-    assert frame.loc[("easy", "steps"), "used"] == 1.0 and frame.loc[("easy", "steps"), "seeds"] == 2
-
-    text = (tmp_path / "out" / "regimes.md").read_text()
-    listed = [line for line in text.splitlines() if line.startswith("| Countdown,")]
-    assert listed[0].startswith("| Countdown, Easy | 25.0% | -90.0 (")  # the easiest first
-    assert "over the 4 comparisons" in text
-    # a budget that was not reached is said in both tables, and only where it is known
-    assert frame["not_reached"].sum() == frame.loc[("hard", "rollouts"), "not_reached"] == 1
-    assert text.count("not reached: seed 2]") == 1
-    listed = (tmp_path / "out" / "comparison_regimes.md").read_text()
-    assert listed.count("BAPO+ROLLOUTS: seed 2 ended at the limit of the steps, before the budget was used.") == 1
-    assert (tmp_path / "out" / "regimes_figure.svg").stat().st_size > 200
-    path = write_study(hard.parent, [("easy", "grpo", 1)], name="regimes")
-    assert main(["regimes", "--study", str(path), "--out", str(tmp_path / "out")]) == 2  # nothing to compare

@@ -6,11 +6,11 @@ import copy
 
 import numpy as np
 import pytest
+from support import training
 from support.late import LATE
 
 if LATE:
     import torch
-    import transformers as hf
 
     from bapo.engines.fast import scoring
     from bapo.engines.fast.layout import Sums, lay_out
@@ -18,20 +18,8 @@ if LATE:
 
 
 def build(family: str = "Qwen2", **changes):
-    """A model of 32 features; biases and norm weights are drawn too, since the library starts them at 0 and 1."""
-    sizes = {
-        "vocab_size": 40,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "initializer_range": 0.15,
-        "tie_word_embeddings": True,
-    }
-    torch.manual_seed(5)
-    ends = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
-    model = getattr(hf, f"{family}ForCausalLM")(getattr(hf, f"{family}Config")(**{**sizes, **ends, **changes}))
+    """A model whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
+    model = training.model(family, 5, **{"num_key_value_heads": 4, **changes})
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:

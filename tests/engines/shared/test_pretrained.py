@@ -1,4 +1,4 @@
-"""Pretrained models: what one says of itself is read and refused where it does not fit; the hub is asked once."""
+"""Models: what one says of itself is read and refused where it does not fit; the hub is asked once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import DictConfig
@@ -23,8 +24,10 @@ from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import read_json
 
 if LATE:
+    from gguf import GGUFWriter
+
     from bapo.engines.shared import models
-    from bapo.engines.shared.models import pretrained
+    from bapo.engines.shared.models import gguf, pretrained
     from bapo.engines.torch.base import train_base
 
 
@@ -187,3 +190,27 @@ def test_a_model_without_a_pin_gets_the_commit_that_the_hub_has(hub: hub_server.
         models.start_path(config)
     with pytest.raises(UserError, match=r"model\.path=owner/tiny at ffff"):
         train_base(fetched_config(tmp_path, f"model.revision={'f' * 40}"))
+
+
+@pytest.mark.parametrize(("model", "pre"), [("gpt2", "default"), ("llama", "smollm")])
+def test_a_file_with_another_tokenizer_is_refused(tmp_path: Path, model: str, pre: str) -> None:
+    writer = GGUFWriter(tmp_path / "x.gguf", "llama")
+    writer.add_tokenizer_model(model)
+    writer.add_tokenizer_pre(pre)
+    writer.add_tensor("output.weight", np.zeros((2, 32), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UserError, match=rf"x\.gguf: its tokenizer is {model}/{pre}"):
+        gguf.convert(tmp_path / "x.gguf", tmp_path)
+
+
+VISION = ["task=geometry", "model=qwen2.5-vl-325k"]
+
+
+@pytest.mark.parametrize(("words", "key"), [([], "hiden_size"), (VISION, "text_config.num_hiden_layers")])
+def test_a_key_that_the_family_does_not_have_is_refused(words: list[str], key: str) -> None:
+    config = compose_config(["scale=smoke", *words, f"model.architecture.{key}=2"])
+    with pytest.raises(UserError, match=rf"model\.architecture\.{key}"):
+        models.build_scratch(config)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from support.late import LATE
+from support.training import SHAPE
 
 from bapo.errors import UserError
 from bapo.seeds import key64, uniforms
@@ -26,18 +27,16 @@ if LATE:
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-SIZES |= {"initializer_range": 0.3}
-GROUPED = {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 64}
+GROUPED = {**SHAPE, "initializer_range": 0.3, "max_position_embeddings": 64, "tie_word_embeddings": False}
 GPT2 = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "initializer_range": 0.3}
 ENDS = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
 CONFIGS = {
-    "qwen2": lambda: hf.Qwen2Config(**GROUPED, **ENDS, tie_word_embeddings=True),
-    "llama": lambda: hf.LlamaConfig(**GROUPED, **ENDS),
+    "qwen2": lambda: hf.Qwen2Config(**{**GROUPED, "tie_word_embeddings": True}),
+    "llama": lambda: hf.LlamaConfig(**GROUPED),
     "gpt2": lambda: hf.GPT2Config(**GPT2, **ENDS),
     # masks from the attention mask alone; a window shorter than the prompts
     "bloom": lambda: hf.BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, **ENDS),
-    "mistral": lambda: hf.MistralConfig(**GROUPED, **ENDS, sliding_window=4),
+    "mistral": lambda: hf.MistralConfig(**GROUPED, sliding_window=4),
 }
 #: lengths 3, 6, 1, 3, 8; a few tokens end a response, so that random weights end some early
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [3], [4, 4, 4], [20, 21, 22, 23, 24, 25, 26, 27]]

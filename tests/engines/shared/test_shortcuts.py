@@ -6,13 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+from support import training
 from support.late import LATE
 
 from bapo.engines.shared import shortcut
 
 if LATE:
     import torch
-    import transformers as hf
 
     from bapo.engines.shared import models
     from bapo.engines.shared.rows import Rows
@@ -22,10 +22,7 @@ if LATE:
 
 def numbers() -> tuple[list[bool], list[list[list[int]]], np.ndarray]:
     """Which shortcuts are taken, and what a tiny model samples, scores and values."""
-    torch.manual_seed(3)
-    shape = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": None, "initializer_range": 0.3}
-    model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**shape, **heads)).eval()
+    model = training.model("Qwen2", initializer_range=0.3)
     parameters, keys = SamplingParameters(max_tokens=8, eos_ids=(1,)), np.array([1, 2], dtype=np.uint64)
     groups = sample(model, [[5, 6, 7], [8, 9, 10, 11]], 3, keys, 7, parameters)
     ids, starts, lengths = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([3]), torch.tensor([2])

@@ -19,7 +19,7 @@ if LATE:
     import torch
     from safetensors.torch import load_file
     from support.resumed import assert_resumes_bit_for_bit
-    from transformers import LlamaForCausalLM
+    from transformers import PreTrainedModel
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import Row
@@ -27,7 +27,7 @@ if LATE:
     from bapo.engines.torch.trainer import train
 
 
-def groups_of(model: LlamaForCausalLM) -> list[Group]:
+def groups_of(model: PreTrainedModel) -> list[Group]:
     """Random responses with the model's own log-probabilities, half of each group right."""
     rng, made = np.random.default_rng(3), []
     for n in range(4):

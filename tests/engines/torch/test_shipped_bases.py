@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -58,13 +57,10 @@ def test_the_job_writes_the_files_own_weights_and_no_documents(tmp_path):
     assert [path.name for path in tmp_path.rglob("*.parquet")] == []
 
 
-def test_a_damaged_file_is_named(tmp_path, monkeypatch):
+def test_a_damaged_file_is_named(tmp_path, experiments):
     from bapo.engines.torch.base import train_base
 
-    folder = tmp_path / "experiments"
-    shutil.copytree(places.EXPERIMENTS, folder)
-    monkeypatch.setattr(places, "EXPERIMENTS", folder)
-    with (folder / "base" / "laptop_countdown.safetensors").open("r+b") as file:
+    with (experiments / "base" / "laptop_countdown.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x7f")
     with pytest.raises(UserError, match=r"laptop_countdown\.safetensors: missing or damaged"):

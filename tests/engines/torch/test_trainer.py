@@ -116,15 +116,12 @@ def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
     assert steps["staleness"].tolist() == [0, 1, 0, 1, 2, 0]
 
 
-def test_a_grader_that_is_overloaded_is_told_apart(
-    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_grader_that_is_overloaded_is_counted(tiny_world: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose_config([*tiny_world, "method=grpo", "train.steps=1", "seed=83"])
     monkeypatch.setattr(Countdown, "verify", staticmethod(lambda *_: Verdict(False, False, OVERLOADED)))
     train(config)
-    steps, error = read_table(run_directory(config) / STEPS), capsys.readouterr().err
+    steps = read_table(run_directory(config) / STEPS)
     assert steps["overloaded"].tolist() == steps["fresh_rollouts"].tolist()
-    assert "warning: step 0, probe: the machine was too busy" in error and "warning: step 1: the machine" in error
 
 
 @pytest.mark.parametrize("moment", ["after a checkpoint", pytest.param("while writing one", marks=pytest.mark.system)])
@@ -135,7 +132,7 @@ def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, m
         "after a checkpoint": lambda: checkpoints.folder_of(folder, 2).exists(),
         "while writing one": lambda: any((folder / "checkpoints").glob(".step_*.tmp")),
     }[moment]
-    for _ in range(5):  # the moment can be missed, and then the run ends undisturbed
+    for _ in range(20):  # the moment can be missed, and then the run ends undisturbed
         process = start(overrides)
         while not trigger() and process.poll() is None:
             time.sleep(0.001)

@@ -12,6 +12,7 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch
 from omegaconf import OmegaConf
+from support.training import tiny
 from test_verl_parity import (
     END,
     SEED,
@@ -24,7 +25,6 @@ from test_verl_parity import (
     as_batch,
     nested,
     record,
-    tiny_model,
     verl_logprobs,
     verl_rows,
 )
@@ -70,7 +70,7 @@ def batch(name: str) -> tuple[methods.Method, list[Group], int]:
 
 def torch_critic(method: methods.Method) -> Critic:
     """With a head that is not 0, or every value would be."""
-    critic = Critic(tiny_model(2), OmegaConf.create({"model": {"kind": "scratch"}, "train": TRAIN}), method)
+    critic = Critic(tiny(2), OmegaConf.create({"model": {"kind": "scratch"}, "train": TRAIN}), method)
     torch.manual_seed(5)
     with torch.no_grad():
         critic.model.lm_head.weight.normal_(0, 0.3)
@@ -81,7 +81,7 @@ def torch_critic(method: methods.Method) -> Critic:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("base")
-    tiny_model(2).save_pretrained(folder)
+    tiny(2).save_pretrained(folder)
     return folder
 
 
@@ -142,7 +142,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     assert abs(flat.mean()) < 1e-5 and flat.std(ddof=1) == pytest.approx(1.0, abs=1e-4)
 
     # each mini-batch from the same weights: the critic's loss and gradients, then the policy's
-    policy, reference = tiny_model(0), tiny_model(1)
+    policy, reference = tiny(0), tiny(1)
     whole["ref_log_prob"], whole["old_log_probs"] = verl_logprobs(reference, whole), whole["rollout_log_probs"]
     whole[LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
     fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118

@@ -91,11 +91,6 @@ def test_a_small_cards_micro_batch_takes_half_of_what_is_left(card: float, share
     assert found.tokens(10**6) == found.most_tokens  # one response must fit, whatever the card
 
 
-def test_vllm_must_have_room() -> None:
-    with pytest.raises(UserError, match=r"verl\.gpu_memory_utilization=0\.5: .* leaves 0\.4\d"):
-        memory.micro_batch_tokens(one("model=qwen2.5-math-1.5b"), 1, 16 * 2560, 40)
-
-
 def test_what_lies_in_host_memory_is_not_on_the_card() -> None:
     config = one(f"verl.overrides.{memory.OFFLOAD}=true", "model=qwen2.5-math-7b")
     assert memory.micro_batch_tokens(config, 1, 16 * 2560, 40) >= 2560

@@ -14,9 +14,9 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch
 from omegaconf import OmegaConf
-from support.training import SECTION
+from support.training import SECTION, tiny
 from tensordict import TensorDict
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -65,26 +65,6 @@ METHODS = {
     "relift": {"buffer_share": 0.4, "entropy_coef": 0.01},
 }
 PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "")) for i in range(B)]
-
-
-def tiny_model(seed: int) -> Qwen2ForCausalLM:
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=END,
-        pad_token_id=0,
-        attn_implementation="sdpa",
-        initializer_range=0.3,
-    )
-    return Qwen2ForCausalLM(config).eval()
 
 
 def record(prompt: Prompt, step: int, call: int, origin: str, group_size: int = G) -> Group:
@@ -309,7 +289,7 @@ HOLDS = {
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", METHODS)
 def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
-    model, reference = tiny_model(0), tiny_model(1)
+    model, reference = tiny(0), tiny(1)
     method, made = batches(name)
     assert {g.origin for groups in made for g in groups} == HOLDS.get(name, {FRESH})
     mixed = any(g.off_policy is not None for groups in made for g in groups)
@@ -403,7 +383,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     from bapo.engines.verl.recorder import update_metrics
 
     method, made = batches("grpo")
-    model = tiny_model(0)
+    model = tiny(0)
     rows = verl_rows(made[0][:MINI])
     for row in rows:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))

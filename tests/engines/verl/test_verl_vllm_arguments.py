@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 pytest.importorskip("vllm", reason="vLLM is not installed; containers/vllm_cpu/install makes its environment")
 
-from support import hub_models
+from support.studies import hub_models
 
 from bapo.engines.verl import verl_config
 from bapo.experiments import compose as configuration
@@ -53,7 +53,7 @@ def arguments(verl: Any) -> Any:
     return found[0]
 
 
-@pytest.mark.parametrize(("scale", "task", "model"), hub_models.used())
+@pytest.mark.parametrize(("scale", "task", "model"), hub_models())
 def test_vllm_reads_what_verl_gives_it(scale: str, task: str, model: str) -> None:
     config = configuration.compose_config([f"scale={scale}", f"task={task}", f"model={model}", "method=bapo"])
     found = arguments(verl_config.resolve(config, device="cuda"))

@@ -21,8 +21,6 @@ MORE = [
     "train.mini_batch_size=8",
     "checkpoint.every=2",
 ]
-#: seconds that a run may take there
-LIMIT = 3000
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def test_vllm_holds_the_policy_that_the_method_samples_with(world: Path, name: s
     folder = run_directory(config)
     if name == "bapo":  # killed by force behind its first checkpoint, and given again
         kill_behind(start(*words), folder / "checkpoints/verl/global_step_2")
-    assert ("going on after step 2" in finish(start(*words), LIMIT)) == (name == "bapo")
+    assert ("going on after step 2" in finish(start(*words))) == (name == "bapo")
     verify_files(folder)
     steps = pd.read_parquet(folder / STEPS)
     assert steps["step"].tolist() == [1, 2, 3, 4] and steps["updates"].sum() > 0
@@ -62,10 +60,6 @@ def test_vllm_holds_the_policy_that_the_method_samples_with(world: Path, name: s
     assert len(refreshed) and refreshed.max() < 1e-4
     if "method.v=2" in METHODS[name]:
         assert len(between) and between.min() > 100 * refreshed.max()
-    print(
-        f"\n{name}: mismatch {steps['mismatch_mean'].mean():.1e}, tv at refresh {refreshed.mean():.1e}, between "
-        f"{between.mean():.1e}, step {steps['seconds_total'].median():.1f} s"
-    )
 
 
 @by_hand
@@ -74,7 +68,7 @@ def test_vllm_and_the_trainer_agree_on_smollm2(tmp_path: Path) -> None:
     words = ["scale=pocket_smoke", "task=countdown", "engine=verl", "device=cpu", "tracking=none"]
     words += ["verl.rollout=vllm", "method=grpo", "train.steps=2", f"paths.results={tmp_path}"]
     for command in ("data", "base", "train"):
-        finish(start(*words, command=command), LIMIT)
+        finish(start(*words, command=command))
     config = compose_config(words)
     run = run_directory(config)
     verify_files(run)
@@ -84,4 +78,3 @@ def test_vllm_and_the_trainer_agree_on_smollm2(tmp_path: Path) -> None:
     assert steps["mismatch_mean"].between(0, 5e-5, inclusive="neither").all()
     base, trained = base_directory(config) / "checkpoint", run / read_json(run / "summary.json")["checkpoint"]
     assert (trained / "chat_template.jinja").read_bytes() == (base / "chat_template.jinja").read_bytes()
-    print(steps[["mismatch_mean", "mismatch_max", "seconds_rollout", "seconds_update", "seconds_total"]].to_string())

@@ -1,5 +1,0 @@
-"""The tests of this folder run on machines with pretended GPUs."""
-
-from support.pretended_gpus import machine
-
-__all__ = ["machine"]
