@@ -244,5 +244,5 @@ def test_a_model_from_the_hub_is_evaluated_at_its_revision(
     assert folder["checkpoint_sha256"] == checkpoint_digest(checkpoint)
     assert hub["identity"] != folder["identity"] and hub["benchmarks"] == folder["benchmarks"]
     pd.testing.assert_frame_equal(table(tmp_path / "hub" / "eval"), table(tmp_path / "dir" / "eval"))
-    with pytest.raises(UserError, match="owner/tiny: no tokenizer and configuration can be loaded"):
+    with pytest.raises(UserError, match="owner/tiny: "):
         evaluate(changed(config, model__revision="f" * 40), "owner/tiny", tmp_path / "other")

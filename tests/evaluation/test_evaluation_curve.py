@@ -117,7 +117,7 @@ def test_checkpoints_are_those_of_the_schedule(config: Config, run: Path, tmp_pa
     assert list(curve.kept(other, 4)) == [4, 6]
     assert list(curve.kept(other, 100)) == [6]
     shutil.rmtree(other / "checkpoints" / "step_000002")
-    with pytest.raises(UserError, match=r"step_000002: no checkpoint here"):
+    with pytest.raises(UserError, match="step_000002: "):
         curve.evaluate_curve(config, other, tmp_path / "curve")
     with pytest.raises(UserError, match=r"evaluation\.validation=geo3k_val: .*probe"):
         curve.evaluate_curve(changed(config, evaluation__validation="geo3k_val"), run, tmp_path)

@@ -40,7 +40,7 @@ def test_how_many_steps_a_configuration_asks_for():
     assert budgets.steps(compose_config(["train.steps=7", "train.epochs=null", "train.batch_size=64"]), 10) == 7
     epochs = compose_config(["train.steps=null", "train.epochs=3", "train.batch_size=64"])
     assert budgets.steps(epochs, 130) == 6  # a batch that is not full is no step
-    with pytest.raises(UserError, match=r"train\.batch_size=64: larger than the 63 problems of train\.epochs=3"):
+    with pytest.raises(UserError, match=r"train\.batch_size=64: .*63 .*train\.epochs=3"):
         budgets.steps(epochs, 63)
 
 
@@ -87,7 +87,7 @@ def test_what_a_summary_says_of_a_budget():
 
 
 def test_without_the_other_run_one_sentence_says_so(tiny_world):
-    with pytest.raises(UserError, match=r"train\.budget\.like=grpo: .*seed8 holds no finished run"):
+    with pytest.raises(UserError, match=r"train\.budget\.like=grpo: .*seed8 "):
         train(compose_config([*tiny_world, "method=bapo+rollouts", "seed=8"]))
 
 

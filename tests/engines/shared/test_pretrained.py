@@ -123,7 +123,7 @@ def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_
         config_of(tmp_path, tmp_path)
     folder = changed("config.json")
     (folder / "model.safetensors").write_bytes(b"\xff" * 64)
-    with pytest.raises(UserError, match=r"'model\.safetensors'.*get the model again"):
+    with pytest.raises(UserError, match=r"model\.safetensors"):
         config_of(folder, tmp_path)
 
 
@@ -161,7 +161,7 @@ def fetched_config(tmp_path: Path, *more: str) -> DictConfig:
 
 def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hub, tmp_path: Path) -> None:
     config = fetched_config(tmp_path, f"model.revision={hub_server.COMMIT}")
-    with pytest.raises(UserError, match=r"does not say that it was fetched; fetch it with `python -m bapo base"):
+    with pytest.raises(UserError, match="`python -m bapo base"):
         models.start_path(config)
     assert pretrained.at_hand(config, NAME) == NAME
 
@@ -174,7 +174,7 @@ def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hu
     assert len(hub.paths) == asked  # nobody asks the hub again
 
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"is incomplete: 1 file.*; fetch it with `python -m bapo base"):
+    with pytest.raises(UserError, match=r"incomplete: 1 file.*`python -m bapo base"):
         models.start_path(config)
 
 
@@ -202,7 +202,7 @@ def test_a_file_with_another_tokenizer_is_refused(tmp_path: Path, model: str, pr
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UserError, match=rf"x\.gguf: its tokenizer is {model}/{pre}"):
+    with pytest.raises(UserError, match=rf"x\.gguf: .*{model}/{pre}"):
         gguf.convert(tmp_path / "x.gguf", tmp_path)
 
 

@@ -214,7 +214,7 @@ def test_responses_go_on_from_their_beginnings(name, fast):
     ]
     found = sample(model, PROMPTS, 1, KEYS, KEY, PARAMETERS, first_sample=numbers, beginnings=begun, fast=fast)
     assert_same(rows(found), [[e] for e in expected])
-    with pytest.raises(UserError, match="may take 69 tokens, but the model has 64"):
+    with pytest.raises(UserError, match=r"69 tokens.* 64"):
         sample(build("qwen2"), PROMPTS, 1, KEYS, KEY, PARAMETERS, beginnings=[[], [], [5] * 59, [], []])
 
 
