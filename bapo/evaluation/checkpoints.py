@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +13,6 @@ from bapo.store.files import CHECKSUMS, SUMMARY, Json, damaged_files, read_json,
 
 if TYPE_CHECKING:
     from bapo.evaluation.tasks import Benchmark
-
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-
-
-def locate(checkpoint: Path | str) -> Path | str:
-    """Return a checkpoint's folder, or its name on the hub: text like ``owner/name`` that is no folder here."""
-    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir() and _HUB_NAME.fullmatch(checkpoint):
-        return checkpoint
-    return Path(checkpoint)
 
 
 def revision_of(config: Config, checkpoint: Path | str) -> str | None:

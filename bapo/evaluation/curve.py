@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.evaluation import run as evaluation
-from bapo.evaluation.checkpoints import checkpoint_digest, locate, revision_of
+from bapo.evaluation.checkpoints import checkpoint_digest, revision_of
 from bapo.experiments import budgets
 from bapo.experiments.identity import identity_of_curve
 from bapo.experiments.places import base_directory, run_directory
@@ -44,7 +44,7 @@ def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
     from bapo.engines.shared.models import pretrained
 
     names = splits(config)
-    checkpoints = {0: locate(pretrained.start_of(config)), **kept(run, config.checkpoint.every)}
+    checkpoints = {0: pretrained.start_of(config), **kept(run, config.checkpoint.every)}
     digests = {step: checkpoint_digest(path, revision_of(config, path)) for step, path in checkpoints.items()}
     identity = identity_of_curve(config, digests, names)
     before = evaluation.finished(folder, identity)

@@ -13,7 +13,7 @@ from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.models.images import prepare
-from bapo.engines.shared.prompts import Response, Row, answer, chat
+from bapo.engines.shared.prompts import Response, Row, chat, decode, draw
 from bapo.engines.shared.sampling import SamplingParameters
 
 
@@ -73,13 +73,15 @@ class TorchLM(TemplateLM):
             batches.setdefault((task, parameters, len(repeats)), []).append((Prompt(name, row), repeats))
         texts = [Response("", 0)] * len(requests)
         for (task, parameters, count), batch in batches.items():
-            key, prompts = seeds.key64(self.seed, "evaluation", task), [prompt for prompt, _ in batch]
-            responses = answer(
-                self.model, self.tokenizer, prompts, count, key, parameters, self.batch_size, self.advance
-            )
-            for (_, repeats), answers in zip(batch, responses, strict=True):
-                for place, text in zip(repeats, answers, strict=True):
-                    texts[place] = text
+            key, size = seeds.key64(self.seed, "evaluation", task), max(1, self.batch_size // count)
+            batch.sort(key=lambda entry: len(entry[0].row.tokens))  # equal lengths need no padding
+            for start in range(0, len(batch), size):
+                part = batch[start : start + size]
+                drawn = draw(self.model, [p for p, _ in part], count, key, parameters, max_rows=self.batch_size)
+                for (_, repeats), samples in zip(part, drawn, strict=True):
+                    for place, text in zip(repeats, decode(self.tokenizer, samples), strict=True):
+                        texts[place] = text
+                self.advance(count * len(part))
         return texts
 
     def _rows(self, requests: list[Instance]) -> list[Row]:

@@ -21,7 +21,7 @@ from bapo import tasks
 from bapo.engines.shared import records
 from bapo.errors import UserError
 from bapo.evaluation import backends
-from bapo.evaluation.checkpoints import check_prompts, checkpoint_digest, locate, revision_of
+from bapo.evaluation.checkpoints import check_prompts, checkpoint_digest, revision_of
 from bapo.evaluation.scores import summarise
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.experiments.schema import Config
@@ -50,7 +50,7 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
     the results go. Raises UserError if the checkpoint or the data is missing or damaged, a prompt does not fit, the
     backend is not installed, or the samples do not differ.
     """
-    checkpoint, folder, names = locate(checkpoint), Path(folder), config.evaluation.benchmarks
+    names = config.evaluation.benchmarks
     if not names:
         raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
     fingerprint = checkpoint_digest(checkpoint, revision_of(config, checkpoint))

@@ -174,32 +174,6 @@ def grade(task: Task, responses: Sequence[str], ground_truth: str) -> list[Verdi
     return [known[response] for response in responses]
 
 
-def answer(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Prompt],
-    count: int,
-    key: int,
-    parameters: SamplingParameters,
-    max_rows: int,
-    advance: Callable[[int], None],
-) -> list[list[Response]]:
-    """Return ``count`` responses to each prompt, in order, with at most ``max_rows`` of them decoded at once.
-
-    advance: called with the number of responses after each batch.
-    """
-    responses: list[list[Response]] = [[] for _ in prompts]
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].row.tokens))  # equal lengths need no padding
-    size = max(1, max_rows // count)
-    for start in range(0, len(order), size):
-        places = order[start : start + size]
-        drawn = draw(model, [prompts[i] for i in places], count, key, parameters, max_rows=max_rows)
-        for place, samples in zip(places, drawn, strict=True):
-            responses[place] = decode(tokenizer, samples)
-        advance(count * len(places))
-    return responses
-
-
 def demonstrate(
     prompts: Sequence[Prompt], tokenizer: PreTrainedTokenizerBase, task: Task, parameters: SamplingParameters, step: int
 ) -> list[Group | None]:

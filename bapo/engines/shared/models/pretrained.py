@@ -53,9 +53,9 @@ def folder(config: Config) -> Path:
 
 
 def start_of(config: Config) -> Path | str:
-    """Return what training begins from as evaluations name it: a folder, or ``model.path`` as it is written."""
-    if config.model.kind == "pretrained" and not _path(config).startswith(wheels.SCHEME):
-        return _path(config)
+    """Return what training begins from as evaluations name it: a folder, or the name on the hub as text."""
+    if config.model.kind == "pretrained" and not (name := _path(config)).startswith(wheels.SCHEME):
+        return Path(name) if Path(name).is_dir() else name
     return base_folder(config) / "checkpoint"
 
 
