@@ -6,7 +6,8 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,6 +63,13 @@ class Ledger:
             self.regenerated_rollouts += rollouts
         self.generated_tokens += int(sum(g.samples.lengths.sum() for g in groups))
         self.prompt_tokens += prompt_tokens
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time that the block takes to a phase."""
+        begun = time.perf_counter()
+        yield
+        self.seconds[phase] += time.perf_counter() - begun
 
 
 def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) -> None:

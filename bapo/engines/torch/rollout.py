@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,10 +47,9 @@ class Generator:
         """
         if not prompts:
             return []
-        start = time.perf_counter()
-        key = seeds.key64(self.seed, *purpose, step)
-        samples = draw(model, prompts, group_size, key, self._limited(budget or self.parameters.max_tokens))
-        ledger.seconds["regenerate" if origin == REEVALUATED else "rollout"] += time.perf_counter() - start
+        key, limited = seeds.key64(self.seed, *purpose, step), self._limited(budget or self.parameters.max_tokens)
+        with ledger.timed("regenerate" if origin == REEVALUATED else "rollout"):
+            samples = draw(model, prompts, group_size, key, limited)
         cut_off = [unfinished(s, self.parameters) if budget else None for s in samples]
         groups = [
             Group(p, np.zeros(group_size), step, version, s, origin, unfinished=marks)
@@ -76,7 +74,6 @@ class Generator:
         prompt that comes again has another key each time. What was sampled before is computed once more: its tokens
         are prompt tokens in the ledger.
         """
-        start = time.perf_counter()
         index = index_of_unfinished(groups)
         keys = seeds.prompt_keys(groups[n].prompt.id for n, _ in index)
         lengths = np.array([groups[n].samples.lengths[i] for n, i in index], dtype=np.int64)
@@ -85,19 +82,20 @@ class Generator:
         for limit in np.unique(limits):  # responses that began in the same step have the same
             rows = np.flatnonzero(limits == limit)
             chosen = [index[r] for r in rows]
-            parts = draw(
-                model,
-                [groups[n].prompt for n, _ in chosen],
-                1,
-                seeds.key64(self.seed, *purpose, step),
-                self._limited(int(limit)),
-                keys=[keys[r] for r in rows],
-                first_sample=[i for _, i in chosen],
-                beginnings=[groups[n].samples.tokens[i, : groups[n].samples.lengths[i]].tolist() for n, i in chosen],
-            )
+            begun = [groups[n].samples.tokens[i, : groups[n].samples.lengths[i]].tolist() for n, i in chosen]
+            with ledger.timed("rollout"):
+                parts = draw(
+                    model,
+                    [groups[n].prompt for n, _ in chosen],
+                    1,
+                    seeds.key64(self.seed, *purpose, step),
+                    self._limited(int(limit)),
+                    keys=[keys[r] for r in rows],
+                    first_sample=[i for _, i in chosen],
+                    beginnings=begun,
+                )
             for (n, i), part in zip(chosen, parts, strict=True):
                 grown[n][i] = part
-        ledger.seconds["rollout"] += time.perf_counter() - start
         ledger.generated_tokens += int(sum(s.lengths.sum() for parts in grown.values() for s in parts.values()))
         ledger.prompt_tokens += int(lengths.sum()) + sum(len(groups[n].prompt.row.tokens) for n, _ in index)
         resumed = []
@@ -113,18 +111,17 @@ class Generator:
 
     def _grade(self, groups: list[Group], index: Sequence[Pair], ledger: Ledger) -> None:
         """Set the rewards of the named responses, as far as they are finished."""
-        start = time.perf_counter()
         finished: dict[int, list[int]] = defaultdict(list)
         for n, i in index:
             marks = groups[n].unfinished
             if marks is None or not marks[i]:
                 finished[n].append(i)
         for n, responses in finished.items():
-            texts = decode(self.tokenizer, groups[n].samples.select(responses))
-            verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth)
+            with ledger.timed("reward"):
+                texts = decode(self.tokenizer, groups[n].samples.select(responses))
+                verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth)
             groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
             ledger.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
-        ledger.seconds["reward"] += time.perf_counter() - start
 
 
 def continued(samples: Samples, more: dict[int, Samples]) -> Samples:
@@ -186,31 +183,26 @@ class StepSampler:
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
         """All training prompts are embedded at once; a method that embeds does so from step 1, which pays for them."""
-        begun = time.perf_counter()
         assert self.embedder is not None
-        vectors = self.embedder(prompts)
         if self.step == 1 and not self._embedded:
             self.ledger.forwards += self.embedder.tokens
             self._embedded = True
-        self.ledger.seconds["regenerate"] += time.perf_counter() - begun
-        return vectors
+        with self.ledger.timed("regenerate"):
+            return self.embedder(prompts)
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
-        g, begun = self.generator, time.perf_counter()
-        groups = demonstrate(prompts, g.tokenizer, g.task, g.parameters, self.step)
-        self.ledger.seconds["regenerate"] += time.perf_counter() - begun
-        return groups
+        g = self.generator
+        with self.ledger.timed("regenerate"):
+            return demonstrate(prompts, g.tokenizer, g.task, g.parameters, self.step)
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
-        begun, g = time.perf_counter(), self.generator.parameters
+        temperature = self.generator.parameters.temperature
 
         def logprobs(rows: Rows) -> Tensor:
             self.ledger.forwards += rows.tokens
             return models.score(
-                self.model, rows.ids, rows.starts, rows.width, g.temperature, False, rows.lengths, rows.images
+                self.model, rows.ids, rows.starts, rows.width, temperature, False, rows.lengths, rows.images
             ).logprobs
 
-        blocks = micro_batches(groups, self.rows, self.model.device)
-        scored = by_group(groups, blocks, logprobs)
-        self.ledger.seconds["regenerate"] += time.perf_counter() - begun
-        return scored
+        with self.ledger.timed("regenerate"):
+            return by_group(groups, micro_batches(groups, self.rows, self.model.device), logprobs)

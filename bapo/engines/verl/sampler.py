@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -60,14 +57,8 @@ class StepSampler:
         origin = FRESH if all(p.id in self._drawn for p in prompts) else REEVALUATED
         size = group_size or self.trainer.run.train.group_size
         version = self.rollout_version if policy == "rollout" else self.step - 1
-        with self._timed("rollout" if origin == FRESH else "regenerate"):
+        with self.ledger.timed("rollout" if origin == FRESH else "regenerate"):
             return self.received(*self._generate(prompts, size, "regenerate", version), origin, version)
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        yield
-        self.ledger.seconds[phase] += time.perf_counter() - begun
 
     def _generate(
         self,
@@ -110,7 +101,7 @@ class StepSampler:
                 tokens, logprobs = samples.tokens[i, :length].tolist(), samples.logprobs[i, :length].tolist()
                 beginnings.append({"tokens": tokens, "logprobs": logprobs, "number": i})
             prompts, version = [groups[n].prompt for n, _ in index], self.step - 1
-            with self._timed("rollout"):
+            with self.ledger.timed("rollout"):
                 generated = self._generate(prompts, 1, "resume", version, self.budget, beginnings)
                 singles = rows.groups(*generated, self.step, version, FRESH, self.ledger)
             before = sum(len(b["tokens"]) for b in beginnings)
@@ -129,7 +120,7 @@ class StepSampler:
     # ------------------------------------------------------------------ without a rollout
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
         trainer = self.trainer
-        with self._timed("regenerate"):
+        with self.ledger.timed("regenerate"):
             task, tokenised = tasks.get(trainer.run.task.name), [trainer.with_tokens(p) for p in prompts]
             groups = demonstrate(tokenised, trainer.tokenizer, task, trainer.parameters, self.step)
         return [
@@ -140,7 +131,7 @@ class StepSampler:
     def score(self, groups: list[Group]) -> list[np.ndarray]:
         if not groups:
             return []
-        with self._timed("regenerate"):
+        with self.ledger.timed("regenerate"):
             logprobs, tokens = self._scored(groups)
         self.ledger.forwards += tokens
         return logprobs
@@ -187,7 +178,7 @@ class StepSampler:
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
         """All training prompts are embedded at once; a method that embeds does so from step 1, which pays for them."""
-        with self._timed("regenerate"):
+        with self.ledger.timed("regenerate"):
             embedder = self.trainer.embedder
             if self.step == 1 and not self._embedded:
                 self.ledger.forwards += embedder.tokens
