@@ -101,22 +101,6 @@ def config_of(folder: Path, device: str) -> Config:
     return compose_config(overrides(folder, device))
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the check works: folder of logs and results, device, seconds that one job may take."""
-
-    folder: Path
-    device: str
-    limit: float = LIMIT
-
-    @property
-    def config(self) -> Config:
-        return config_of(self.folder, self.device)
-
-    def command(self, name: str) -> list[str]:
-        return [*BAPO, name, *overrides(self.folder, self.device)]
-
-
 class Failed(Exception):
     """A job of the check failed; the argument is its row."""
 
@@ -128,7 +112,7 @@ def main(device: str, keep: Path | None = None) -> int:
     """
     folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    found = checked(Place(folder, device))
+    found = checked(folder, device)
     print(table(found), end="")
     failed = bool(wrong(found))
     if keep or failed:
@@ -138,14 +122,14 @@ def main(device: str, keep: Path | None = None) -> int:
     return int(failed)
 
 
-def checked(place: Place) -> list[Row]:
+def checked(folder: Path, device: str) -> list[Row]:
     """Return the rows; a job that fails ends the check, as the later ones build on it."""
-    found = machine(place.device)
+    found = machine(device)
     steps = () if wrong(found) else (made, trained, evaluated)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
-            found += step(place)
+            found += step(folder, device)
     except Failed as error:
         found.append(error.args[0])
     return found
@@ -164,27 +148,27 @@ def machine(device: str) -> list[Row]:
     return found
 
 
-def made(place: Place) -> list[Row]:
+def made(folder: Path, device: str) -> list[Row]:
     """problems and a small base model"""
-    for command, made_there in (("data", data_directory(place.config)), ("base", base_directory(place.config))):
+    config = config_of(folder, device)
+    for command, made_there in (("data", data_directory(config)), ("base", base_directory(config))):
         if not (made_there / SUMMARY).exists():
-            _job(place, command, place.command(command), f"bapo {command}")
+            _job(folder, device, command, f"bapo {command}")
     return []
 
 
-def trained(place: Place) -> list[Row]:
+def trained(folder: Path, device: str) -> list[Row]:
     """BAPO with v = 2 in verl, killed after two steps and resumed"""
-    command, config = place.command("train"), place.config
-    home, name = run_directory(config), "killed and resumed"
+    config, name = config_of(folder, device), "killed and resumed"
+    home, log = run_directory(config), folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
-    if not _job(place, "train", command, "training", until=f"step {KILLED_AFTER}/"):
+    if not _job(folder, device, "train", "training", until=f"step {KILLED_AFTER}/"):
         raise Failed(Row(name, WRONG, "the run was over before it could be killed", "give the command again"))
-    _job(place, "resume", command, "resumed training")
+    _job(folder, device, "train", "resumed training")
     steps = read_table(home / TABLE)
     gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
     clipped, updates = float(steps["clip_fraction"].mean()), int(steps["updates"].sum())
     ages, right = steps["staleness"].astype(int).tolist(), expected_ages(config)
-    log = place.folder / "resume.log"
     went_on = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
     return [
         judged(
@@ -195,7 +179,7 @@ def trained(place: Place) -> list[Row]:
         ),
         judged(
             "rollouts in training",
-            gap <= MISMATCH[place.device],
+            gap <= MISMATCH[device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
             f"{clipped:.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
@@ -213,10 +197,10 @@ def expected_ages(config: Config) -> list[int]:
     return ages
 
 
-def evaluated(place: Place) -> list[Row]:
+def evaluated(folder: Path, device: str) -> list[Row]:
     """ten prompts evaluated with vLLM"""
-    _job(place, "evaluate", place.command("evaluate"), "evaluation")
-    result = read_json(run_directory(place.config) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
+    _job(folder, device, "evaluate", "evaluation")
+    result = read_json(run_directory(config_of(folder, device)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
     found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
     return [judged("evaluation", result["problems"] == PROMPTS, found, "report this")]
 
@@ -228,22 +212,23 @@ def last_error(text: str) -> str:
     return (errors or lines or ["no output"])[-1]
 
 
-def _job(place: Place, name: str, command: Sequence[str], title: str, until: str | None = None) -> bool:
-    """Run a job with its output in ``NAME.log``; until: kill it, by force, as soon as a line holds this text.
+def _job(folder: Path, device: str, command: str, title: str, until: str | None = None) -> bool:
+    """Run a job with its output in ``COMMAND.log``; until: kill it, by force, as soon as a line holds this text.
 
     Returns whether it was killed. Raises Failed with its last lines where it fails or takes too long.
     """
-    log, killed = place.folder / f"{name}.log", False
+    log, killed = folder / f"{command}.log", False
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with open(log, "w", encoding="utf-8") as output:
+        words = [*BAPO, command, *overrides(folder, device)]
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=variables
+            words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=variables
         )
-        end = time.monotonic() + place.limit
+        end = time.monotonic() + LIMIT
         try:
             while process.poll() is None and not killed:
                 if time.monotonic() > end:
-                    raise Failed(Row(title, WRONG, f"not done after {place.limit:.0f} s", f"see {log}"))
+                    raise Failed(Row(title, WRONG, f"not done after {LIMIT} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.5)
         finally:  # also on Ctrl-C, which a session of its own does not get

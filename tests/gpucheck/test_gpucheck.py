@@ -40,19 +40,24 @@ def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypa
     monkeypatch.setattr(command, "machine", lambda device: [GOOD])
     script = "print('ValueError: first'); print('torch.OutOfMemoryError: no memory'); print('bye'); exit(1)"
     monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", script))
-    first, last = command.checked(command.Place(tmp_path, "cpu"))
+    first, last = command.checked(tmp_path, "cpu")
     assert (first, last.state, last.found) == (GOOD, WRONG, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
 
 
 @pytest.mark.system
-def test_a_job_is_killed_by_force_when_it_says_so_or_takes_too_long(tmp_path: Path) -> None:
+def test_a_job_is_killed_by_force_when_it_says_so_or_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = f"import time; print('step 2/4', flush=True); time.sleep(600); open({str(tmp_path / 'through')!r}, 'w')"
-    place, words = command.Place(tmp_path, "cpu"), [sys.executable, "-c", script]
-    assert command._job(place, "train", words, "training", until="step 2/")
-    assert not command._job(place, "short", [sys.executable, "-c", "pass"], "training", until="step 2/")
+    monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", script))
+    assert command._job(tmp_path, "cpu", "train", "training", until="step 2/")
+    monkeypatch.setattr(command, "LIMIT", 1)
     with pytest.raises(command.Failed, match="not done after 1 s"):
-        command._job(command.Place(tmp_path, "cpu", limit=1), "slow", words, "slow")
+        command._job(tmp_path, "cpu", "train", "slow")
+    monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", "pass"))
+    monkeypatch.setattr(command, "LIMIT", 600)
+    assert not command._job(tmp_path, "cpu", "train", "training", until="step 2/")
     assert not (tmp_path / "through").exists()
 
 
