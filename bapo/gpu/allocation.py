@@ -37,16 +37,13 @@ def begun() -> Iterator[None]:
         _BEGUN.pop()
 
 
-def beginning() -> float:
-    """Return when this job began, in seconds since 1970; now, where nobody has said so."""
-    return _BEGUN[-1] if _BEGUN else time.time()
+def end(minutes: float | None = None) -> float | None:
+    """Return when this job ends, in seconds since 1970: ``minutes`` behind its beginning, or as Slurm says.
 
-
-def end() -> float | None:
-    """Return the time (seconds since 1970) at which Slurm ends this job; None outside Slurm or without a limit.
-
-    Older versions of Slurm do not say so in the environment and are asked.
+    None: outside Slurm, or without a limit. Older versions of Slurm do not say so in the environment and are asked.
     """
+    if minutes is not None:
+        return (_BEGUN[-1] if _BEGUN else time.time()) + 60 * minutes
     job, told = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_END_TIME", "")
     if job is None or told.isdigit():
         return float(told) if job else None

@@ -229,19 +229,6 @@ def _heads_of(model: PreTrainedModel) -> Heads:
     return Heads(config.num_attention_heads, config.num_key_value_heads, size)
 
 
-@dataclass
-class _State:
-    """What the backward pass of all layers needs."""
-
-    layers: list[Joined]
-    kept: list[Kept]
-    places: Places
-    h: Tensor
-    scale: Tensor
-    norm: Tensor
-    vocabulary: int
-
-
 class _Hidden(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -262,19 +249,20 @@ class _Hidden(torch.autograd.Function):
             kept += [] if needed is None else [needed]
         h, scale = normalise(x, config.rms_norm_eps)
         if keep:
-            ctx.state = _State(layers, kept, places, h, scale, norm, len(embedding))
+            ctx.state = layers, kept, places, h, scale, norm, len(embedding)
         return h * norm
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        state, layout = ctx.state, ctx.state.places.layout
+        layers, all_kept, places, h, scale, norm, vocabulary = ctx.state
         del ctx.state
-        x = normalise_backward(gradient * state.norm, state.h, state.scale, torch.zeros_like(state.h))
+        layout = places.layout
+        x = normalise_backward(gradient * norm, h, scale, torch.zeros_like(h))
         found: list[Tensor] = []
-        for layer, kept in zip(reversed(state.layers), reversed(state.kept), strict=True):
-            first, last = layer is state.layers[0], layer is state.layers[-1]
-            x, gradients = backward(x, kept, layer.weights, state.places, first, last)
+        for layer, kept in zip(reversed(layers), reversed(all_kept), strict=True):
+            first, last = layer is layers[0], layer is layers[-1]
+            x, gradients = backward(x, kept, layer.weights, places, first, last)
             found = [*layer.split(gradients), *found]
         words, features = x.tensor_split([len(layout.words)])
-        embedding = attention.spread(words, layout.words, state.vocabulary)
-        return None, None, features if layout.shown else None, embedding, (gradient * state.h).sum(0), *found
+        embedding = attention.spread(words, layout.words, vocabulary)
+        return None, None, features if layout.shown else None, embedding, (gradient * h).sum(0), *found

@@ -16,8 +16,6 @@ import numpy as np
 from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.experiments import budgets
-from bapo.experiments.schema import CheckpointConfig
-from bapo.gpu import allocation
 from bapo.methods import Batch, Method
 from bapo.store.files import STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
 
@@ -77,16 +75,6 @@ def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) 
     if overloaded:
         found = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
         (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {found}")
-
-
-def end_of_job(checkpoint: CheckpointConfig) -> float | None:
-    """Return when the job ends, in seconds since 1970: ``job_minutes`` behind its beginning, or as Slurm says.
-
-    None: it has no end.
-    """
-    if checkpoint.job_minutes is not None:
-        return allocation.beginning() + 60 * checkpoint.job_minutes
-    return allocation.end()
 
 
 class JobClock:

@@ -13,7 +13,7 @@ from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models, records
 from bapo.engines.shared.prompts import Embedder, read_prompts, training_stream
-from bapo.engines.shared.records import JobClock, end_of_job
+from bapo.engines.shared.records import JobClock
 from bapo.engines.shared.rows import unpack_groups
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.torch import checkpoints
@@ -24,6 +24,7 @@ from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
+from bapo.gpu import allocation
 from bapo.methods import Method
 from bapo.processes import stop_requests
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, write_json, write_text
@@ -104,7 +105,7 @@ class Trainer:
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
         tracker = Tracking(config, self.folder, self.identity)
-        clock = JobClock(end_of_job(config.checkpoint), config.checkpoint.minutes)
+        clock = JobClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint.minutes)
         try:
             with stop_requests() as stopped:
                 if self.step == 0:

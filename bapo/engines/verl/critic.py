@@ -28,9 +28,6 @@ from bapo.methods import Method
 from bapo.store.files import Json
 from bapo.validate import plain
 
-#: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
-_HEADS = ("score", "classifier", "v_head")
-
 
 def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:
     """Return (advantages and returns, metrics) of all rows of a batch, padding included.
@@ -92,8 +89,8 @@ class CriticWorker(TrainingWorker):
         """verl builds the model; its random head becomes 0, before a checkpoint is loaded."""
         monkey_patch.is_trl_available = lambda: False  # see worker.py
         super().reset()
-        module = self.engine.module
-        head = next(getattr(module, name) for name in _HEADS if hasattr(module, name))
+        module = self.engine.module  # a Hugging Face token classifier
+        head = module.score if hasattr(module, "score") else module.classifier
         with torch.no_grad():
             for parameter in head.parameters():
                 local(parameter).zero_()

@@ -23,8 +23,8 @@ from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
 from bapo.experiments.schema import Config
+from bapo.gpu import allocation, environment
 from bapo.gpu import devices as gpus
-from bapo.gpu import environment
 from bapo.processes import stop_requests
 from bapo.store.files import CONFIG, SUMMARY, Json, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
@@ -103,7 +103,7 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     write_text(folder / CONFIG, config.yaml())
     verl = verl_config.resolve(config, device, start)
     limit = budgets.amount(config)
-    facts = {"identity": identity, "budget": limit, "end": records.end_of_job(config.checkpoint)}
+    facts = {"identity": identity, "budget": limit, "end": allocation.end(config.checkpoint.job_minutes)}
     ray = {"runtime_env": {"env_vars": verl_config.environment(device)}, "_temp_dir": str(work / "ray")}
     for key, more in (("bapo", facts), ("ray_kwargs.ray_init", ray)):
         OmegaConf.update(verl, key, more, force_add=True)

@@ -8,12 +8,11 @@ import pytest
 from support.late import LATE
 
 from bapo.__main__ import main
-from bapo.engines.shared.records import PARTING, JobClock, end_of_job
+from bapo.engines.shared.records import PARTING, JobClock
 from bapo.errors import Interrupted
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
-from bapo.experiments.schema import CheckpointConfig
 from bapo.gpu import allocation
 
 if LATE:
@@ -95,11 +94,10 @@ def test_a_checkpoint_is_due_after_its_minutes_and_a_run_stops_before_the_end_of
 def test_the_end_is_the_settings_before_slurms(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_JOB_END_TIME", "20000000000")  # in the year 2603
-    one_minute = CheckpointConfig(job_minutes=1.0)
-    assert end_of_job(CheckpointConfig()) == 20_000_000_000
-    assert end_of_job(one_minute) == 1060
+    assert allocation.end() == 20_000_000_000
+    assert allocation.end(1.0) == 1060
     with allocation.begun():
         now[0] = 1600.0  # waited for a GPU
-        assert end_of_job(one_minute) == 1060
+        assert allocation.end(1.0) == 1060
     monkeypatch.delenv("SLURM_JOB_ID")
-    assert end_of_job(CheckpointConfig()) is None
+    assert allocation.end() is None
