@@ -26,6 +26,10 @@ CLAIMS = Path(__file__).resolve().parent / "claims"
 MAIN = "table1"
 #: the table of every method of a study beside the study's reference
 COMPARISON = "comparison"
+#: the table of what a study wrote down before its first run
+GATES = "gates"
+#: tables that every study may have, each in files of its own
+PER_STUDY = (COMPARISON, GATES)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -89,6 +93,7 @@ TABLES = _named(
 #: tables that no study names: every study's comparison, and one of MAIN's runs with files of other names
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
+    Product(GATES, "Gates and decision, written down before the runs", "beyond.gates"),
     Product(FIRST_LOOK, "First look", "tables.first_look", partial=True),
 )
 #: figures, the paper's in its order
@@ -118,7 +123,7 @@ FIGURES = _named(
 
 def tables_of(study: str) -> list[str]:
     """Return the tables that a study names, by default its comparison. Raises UserError for an unknown one."""
-    return _names(study, "tables", [*TABLES, COMPARISON], [COMPARISON])
+    return _names(study, "tables", [*TABLES, *PER_STUDY], [COMPARISON])
 
 
 def _figures(study: str) -> list[str]:
@@ -178,7 +183,7 @@ def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]
     found: dict[str, str] = {}
     for study in at_scale(options("study"), scale):
         for name in names_of(study):
-            if name != COMPARISON and found.setdefault(name, study) != study:
+            if name not in PER_STUDY and found.setdefault(name, study) != study:
                 path = places.file_of("study", study)
                 raise UserError(f"{path}: {name} is drawn for {found[name]} already; name it once")
     return {name: found[name] for name in (*TABLES, *FIGURES) if name in found}
@@ -208,7 +213,7 @@ def beside_file(study: str, figure: str) -> str:
 
 
 def _tables(study: str) -> list[str]:
-    names = [compared_file(study) if name == COMPARISON else name for name in tables_of(study)]
+    names = [f"{name}_{study}" if name in PER_STUDY else name for name in tables_of(study)]
     return [file for name in names for file in _with(f"tables/{name}", TABLE)]
 
 

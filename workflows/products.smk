@@ -123,6 +123,32 @@ rule comparison:
         "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
 
 
+# The gates and the decision that a study wrote down before its first run.
+rule gates:
+    input:
+        lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=False),
+        study=STUDY,
+    output:
+        report(TABLES / "gates_{study}.md", caption="report/product.rst", category="Comparisons"),
+        TABLES / "gates_{study}.csv",
+        TABLES / "gates_{study}.tex",
+    log:
+        LOGS / "analysis" / "gates_{study}.log",
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        out=folder_of_output,
+        identity=analysis_identity,
+        title=lambda wildcards, output: f"Gates: {wildcards.study}",
+        call=python("analysis", "gates"),
+    message:
+        "Gates: {wildcards.study}"
+    shell:
+        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+
+
 # Four rows of Table 1 with one seed, minutes after the start.
 rule first_look:
     input:

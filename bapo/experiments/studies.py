@@ -19,7 +19,7 @@ from bapo.experiments import order, places
 from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
 from bapo.project import file_and_name, is_place
-from bapo.store.files import SUMMARY
+from bapo.store.files import SUMMARY, Json
 from bapo.validate import Part, parse_yaml, read, wrong
 
 Kind = TypeVar("Kind")
@@ -48,6 +48,10 @@ class StudyFile(Part):
     figures: list[str] = []  # of analysis/products.py, drawn from these runs, or a project's own, FILE.py:NAME
     curves: list[str] = []  # methods whose kept checkpoints are all evaluated
     evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
+    #: what is written down before the first run, in the form of analysis/beyond/gates.py
+    claim: str = ""
+    gates: list[Json] = []
+    decisions: list[Json] = []
 
 
 @dataclass(frozen=True)
