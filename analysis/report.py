@@ -57,9 +57,9 @@ def write(home: Path, out: Path | None = None) -> Path:
     """
     import jinja2
 
-    about = project.about()
+    title = project.title()
     if not home.is_dir():
-        raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if about else MAIN}`")
+        raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if title else MAIN}`")
     path = out or home / "report.html"
     ledger = home / f"{LEDGER}.md"
     studies = [load(file) for file in sorted((home / "studies").glob("*.json"))]
@@ -74,16 +74,16 @@ def write(home: Path, out: Path | None = None) -> Path:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("page.html").render(
-        title=about.title if about else TITLE,
+        title=title or TITLE,
         scale=first.scale if first else home.name,
         note=first.note if first else "",
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        claims=None if about else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
-        audit=None if about else markdown(audit.markdown(audit.audit(audit.load(audit.SETUP)))),
+        claims=None if title else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
+        audit=None if title else markdown(audit.markdown(audit.audit(audit.load(audit.SETUP)))),
         imports=_imports(home),
         command=lambda target: workflow_command([target], first.config if first else ()),
-        main="all" if about else MAIN,
-        own=about is not None,
+        main="all" if title else MAIN,
+        own=title is not None,
         text=text,
         **files,
     )

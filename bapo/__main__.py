@@ -42,8 +42,9 @@ def _parser() -> ArgumentParser:
         sub.set_defaults(run=partial(_call, run) if isinstance(run, str) else run)
         return sub
 
-    def job(name: str, work: Callable[[Config, Namespace], object], needed: str, text: str) -> ArgumentParser:
-        """needed: the function of bapo/plan/resources.py that says what it takes."""
+    def job(name: str, work: str, needed: str, text: str) -> ArgumentParser:
+        """work: MODULE:FUNCTION, called with the configuration; needed: the function of bapo/plan/resources.py that
+        says what it takes."""
         sub = command(name, _job, text)
         sub.epilog = OVERRIDES
         sub.set_defaults(work=work, needed=needed)
@@ -51,15 +52,16 @@ def _parser() -> ArgumentParser:
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
         return sub
 
-    job("data", _data, "problems", "Make (or fetch) the problems of a task.")
-    job("base", _base, "base_model", "Make the base model of a scale; a pretrained one is only recorded.")
-    job("train", _train, "training", "Train one run, resuming from its last checkpoint.")
+    job("data", "bapo.tasks.job:make_data", "problems", "Make (or fetch) the problems of a task.")
+    text = "Make the base model of a scale; a pretrained one is only recorded."
+    job("base", "bapo.engines.torch.base:train_base", "base_model", text)
+    job("train", "bapo.engines:train", "training", "Train one run, resuming from its last checkpoint.")
     text = "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem."
-    sub = job("evaluate", _evaluate, "evaluation", text)
+    sub = job("evaluate", "bapo.evaluation.curve:evaluate_asked", "evaluation", text)
     what = sub.add_mutually_exclusive_group()
     what.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
     text = "evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem"
-    what.add_argument("--curve", action="store_true", help=text)
+    what.add_argument("--curve", dest="along", action="store_true", help=text)
     what.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="a checkpoint instead of the run's last")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: in the run's folder)")
     sub = command("demo", "bapo.init:demo", "Show four rows of Table 1 with one seed, and a picture, in minutes.")
@@ -101,11 +103,15 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _call(place: str, arguments: Namespace) -> int:
+#: what the parser notes of a command beside its words
+_NOTED = {"command", "run", "work", "needed", "overrides", "cfg"}
+
+
+def _call(place: str, arguments: Namespace, *given: object) -> int:
     """Call MODULE:FUNCTION with a command's words. No command imports what another needs."""
     module, _, function = place.partition(":")
-    words = {key: value for key, value in vars(arguments).items() if key not in ("command", "run")}
-    return getattr(import_module(module), function)(**words) or 0
+    words = {key: value for key, value in vars(arguments).items() if key not in _NOTED}
+    return getattr(import_module(module), function)(*given, **words) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,7 +144,7 @@ def _job(arguments: Namespace) -> int:
     config = compose.compose_config(arguments.overrides)
     if not arguments.cfg:
         with allocation.begun(), _own_gpus(config, arguments.needed):
-            arguments.work(config, arguments)
+            _call(arguments.work, arguments, config)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
 
@@ -168,31 +174,6 @@ def _sweep(arguments: Namespace) -> int:
     with allocation.begun(), _own_gpus(files.check(sweep, settings), "training"):
         worker.run_slot(sweep, settings, arguments.slot)
     return 0
-
-
-def _data(config: Config, _: Namespace) -> None:
-    from bapo.tasks.job import make_data
-
-    for split, counts in make_data(config)["problems"].items():
-        print(f"{split}: {', '.join(f'{count} {name}' for name, count in counts.items())}", file=sys.stderr)
-
-
-def _base(config: Config, _: Namespace) -> None:
-    from bapo.engines.torch.base import train_base
-
-    train_base(config)
-
-
-def _train(config: Config, _: Namespace) -> None:
-    from bapo import engines
-
-    engines.train(config)
-
-
-def _evaluate(config: Config, arguments: Namespace) -> None:
-    from bapo.evaluation import curve
-
-    curve.evaluate_asked(config, arguments.base, arguments.curve, arguments.checkpoint, arguments.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -27,24 +26,15 @@ def folder() -> Path | None:
     return here if (here / MARK).is_file() else None
 
 
-@dataclass(frozen=True)
-class About:
-    """title: of its report; home: where its results go."""
-
-    title: str
-    home: Path
-
-
-def about() -> About | None:
-    """Return what ``bapo.yaml`` says of the project in the working directory; None outside one. Raises UserError."""
+def title() -> str | None:
+    """Return the title of the project in the working directory; None outside one. Raises UserError."""
     home = folder()
     if home is None:
         return None
     content = parse_yaml(home / MARK)
     if not isinstance(content, dict):
         raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
-    results = Path(str(content.get("results") or "results"), str(content.get("scale") or "laptop"))
-    return About(str(content.get("title") or home.name), results)
+    return str(content.get("title") or home.name)
 
 
 def sources(home: Path) -> list[Path]:

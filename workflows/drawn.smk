@@ -1,7 +1,6 @@
 # What tables, figures, the ledger and the page are made of: which study each shows, and what makes it anew.
 
-from bapo.project import about
-from bapo.project import code_digest_of
+from bapo.project import code_digest_of, title
 from bapo.store.files import sha256
 
 TABLES, FIGURES = SCALE / "tables", SCALE / "figures"
@@ -85,7 +84,7 @@ def page_identity(wildcards):
     """The page is also made again when its templates or the project's words change, and what it shows unasked."""
     templates = Path(products.__file__).parent.glob("templates/*")
     shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale)]
-    return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
+    return identity.digest([analysis_identity(wildcards), str(title()), *map(sha256, shown)])
 
 
 def little(wildcards, attempt):

@@ -14,6 +14,7 @@ from bapo.experiments.identity import base_identity, digest, train_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
 from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, verify_files
+from bapo.validate import wrong
 
 #: unit -> the columns of steps.parquet, and totals of summary.json, that it sums
 UNITS = {
@@ -109,17 +110,10 @@ def amount(config: Config) -> float | None:
     if folder is None:
         return None
     unit, method = config.train.budget.unit, config.train.budget.like
-    if not (folder / SUMMARY).exists():
-        raise UserError(
-            f"train.budget.like={method}: {folder} holds no finished run to take the number of {unit} from; train it "
-            "first, with the same scale, task, model and seed"
-        )
-    totals = verify_files(folder)["totals"]
-    start = read_json(folder / MANIFEST).get("base_identity")
-    if start != base_identity(config):
-        raise UserError(
-            f"train.budget.like={method}: the run in {folder} started from another base model; train it again first"
-        )
+    totals = verify_files(folder)["totals"] if (folder / SUMMARY).exists() else None
+    if totals is None or read_json(folder / MANIFEST).get("base_identity") != base_identity(config):
+        cure = f"{folder} holds no finished run of the same base model to count the {unit} of; train it first"
+        raise wrong(None, "train.budget.like", method, cure)
     return float(sum(totals[column] for column in UNITS[unit]))
 
 

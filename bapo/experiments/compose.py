@@ -52,12 +52,6 @@ def compose_config(overrides: Sequence[str] = ()) -> Config:
     return model_files.fill(config)
 
 
-def forget() -> None:
-    """Read ``experiments/`` anew: what was composed before is kept for the life of the process."""
-    _kept.cache_clear()
-    _start.cache_clear()
-
-
 def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> Config:
     """Return the configuration of one cell of a study.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from bapo.graders import forms, numbers, units
 from bapo.graders.forms import Form
@@ -12,6 +14,8 @@ from bapo.graders.forms import Form
 #: (gold, answer) in LaTeX -> whether they are equal. May raise NeedsAlgebra or forms.Unreadable.
 Algebra = Callable[[str, str], bool]
 Bounds = tuple[Form, bool, Form, bool]  # low end, whether it belongs, high end, whether it belongs
+
+Part = TypeVar("Part")
 
 _FLIP = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _INFINITE = {r"\infty", r"-\infty"}
@@ -121,11 +125,11 @@ def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
         if len(gold.parts) != len(answer.parts):
             return False
         if "time" in (gold.name, answer.name):
-            return all(same(g, a) for g, a in zip(gold.parts, answer.parts, strict=True))
+            return _ordered(gold.parts, answer.parts, ask)
         values = [[p.number.value if p.number else None for p in form.parts] for form in (gold, answer)]
         if all(v for row in values for v in row):
             return len({g / a for g, a in zip(*values, strict=True)}) == 1
-        return all(same(g, a, algebra) for g, a in zip(gold.parts, answer.parts, strict=True))
+        return _ordered(gold.parts, answer.parts, algebra)
     ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
     if len(ratio.parts) != 2 or ratio.name == "time" or other.number is None:
         return False
@@ -156,19 +160,18 @@ def _unordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebr
     """Return whether every part of one has an equal of its own in the other; repeated parts count."""
     if len(gold) != len(answer):
         return False
-    left, open_golds = list(answer), []
-    for part in gold:  # what is settled without algebra first: a pass over n^2 pairs must stay cheap
-        index = next((i for i, other in enumerate(left) if _cheaply(part, other)), None)
-        if index is None:
-            open_golds.append(part)
-        else:
-            left.pop(index)
-    for part in open_golds:
-        index = next((i for i, other in enumerate(left) if same(part, other, algebra)), None)
-        if index is None:
-            return False
+    left = list(answer)
+    # what is settled without algebra first: a pass over n^2 pairs must stay cheap
+    asked = [part for part in gold if not _taken(left, partial(_cheaply, part))]
+    return all(_taken(left, partial(same, part, algebra=algebra)) for part in asked)
+
+
+def _taken(left: list[Part], fits: Callable[[Part], bool]) -> bool:
+    """Take the first part that fits out of ``left``; return whether there is one."""
+    index = next((i for i, part in enumerate(left) if fits(part)), None)
+    if index is not None:
         left.pop(index)
-    return True
+    return index is not None
 
 
 def _cheaply(gold: Form, answer: Form) -> bool:
@@ -241,14 +244,8 @@ def _ranges(gold: Form, answer: Form, algebra: Algebra) -> bool:
     if gold.kind == answer.kind == "relation" and _variable(gold) != _variable(answer):
         return False
     left = list(pieces[1])
-    if len(pieces[0]) != len(left):
-        return False
-    for piece in pieces[0]:
-        index = next((i for i, other in enumerate(left) if _same_bounds(piece, other, algebra)), None)
-        if index is None:
-            return False
-        left.pop(index)
-    return True
+    fit = (_taken(left, partial(_same_bounds, piece, algebra=algebra)) for piece in pieces[0])
+    return len(pieces[0]) == len(left) and all(fit)
 
 
 def _intervals(form: Form) -> list[Bounds] | None:
@@ -290,11 +287,7 @@ def _variable(form: Form) -> str | None:
 
 
 def _same_bounds(gold: Bounds, answer: Bounds, algebra: Algebra) -> bool:
-    closed = gold[1] == answer[1] and gold[3] == answer[3]
-    return closed and _end(gold[0], answer[0], algebra) and _end(gold[2], answer[2], algebra)
-
-
-def _end(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    if {gold.text, answer.text} & _INFINITE:
-        return gold.text == answer.text
-    return same(gold, answer, algebra)
+    ends = ((gold[0], answer[0]), (gold[2], answer[2]))
+    return (gold[1], gold[3]) == (answer[1], answer[3]) and all(
+        g.text == a.text if {g.text, a.text} & _INFINITE else same(g, a, algebra) for g, a in ends
+    )

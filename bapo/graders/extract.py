@@ -25,6 +25,14 @@ def without_thinking(response: str) -> str:
     return response.rpartition("</think>")[2].partition("<think>")[0]
 
 
+def last_tagged(response: str) -> str | None:
+    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one."""
+    spoken = without_thinking(response)
+    end = spoken.rfind("</answer>")
+    start = spoken.rfind("<answer>", 0, max(end, 0))
+    return None if start < 0 else spoken[start + len("<answer>") : end]
+
+
 def last_box(response: str) -> str | None:
     """Return the content of the last balanced box outside the thinking, stripped; None where there is none.
 

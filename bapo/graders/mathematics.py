@@ -6,7 +6,7 @@ the values that two roundings give; an answer of several parts is one gold with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from bapo.errors import UserError
@@ -121,19 +121,9 @@ def outcome_of(gold: str, answer: str) -> str:
         return pool.shared().judge(gold, answer)
 
 
-def check_golds(golds: object, where: str) -> tuple[str, ...]:
-    """Return the golds as a tuple. Raises UserError naming ``where`` for none, an empty or an unreadable one."""
-    golds = (golds,) if isinstance(golds, str) else golds
-    if not isinstance(golds, Sequence) or not golds or not all(isinstance(gold, str) for gold in golds):
-        raise UserError(f"{where}: must be a text or a list of texts, numbers in quotes; got {golds!r:.80}")
-    for gold in golds:
-        if not _readable(gold):
-            raise UserError(f"{where}: the gold {gold!r:.80} is empty or cannot be read; correct or remove this row")
-    return tuple(golds)
-
-
 @lru_cache(maxsize=8192)
-def _readable(gold: str) -> bool:
+def readable(gold: str) -> bool:
+    """Return whether a gold is an answer that can be compared."""
     if len(gold) > LONGEST:
         return True
     if not compact(normalise(gold)).strip("{}()[]$\\.,;:%"):
@@ -143,6 +133,17 @@ def _readable(gold: str) -> bool:
     except (forms.Unreadable, RecursionError):
         return False
     return True
+
+
+def check_golds(golds: object, where: str, readable: Callable[[str], object] = readable) -> tuple[str, ...]:
+    """Return the golds as a tuple. Raises UserError naming ``where`` for none, or for one that is not ``readable``."""
+    golds = (golds,) if isinstance(golds, str) else golds
+    if not isinstance(golds, Sequence) or not golds or not all(isinstance(gold, str) for gold in golds):
+        raise UserError(f"{where}: must be a text or a list of texts, numbers in quotes; got {golds!r:.80}")
+    for gold in golds:
+        if not readable(gold):
+            raise UserError(f"{where}: the gold {gold!r:.80} is empty or cannot be read; correct or remove this row")
+    return tuple(golds)
 
 
 def grade_line(line: Mapping[str, object]) -> Verdict:

@@ -7,11 +7,9 @@ the tables beside it, which tells a finished, intact run from anything else.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,29 +42,14 @@ def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with explained(path):
-            yield temporary
-            if durable:
-                sync(temporary)
-            os.replace(temporary, path)
-            if durable:
-                sync(path.parent)
+        yield temporary
+        if durable:
+            sync(temporary)
+        os.replace(temporary, path)
+        if durable:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Raise the error of a full disk as a UserError; safetensors reports the operating system's only as text."""
-    try:
-        yield
-    except Exception as error:
-        told = re.search(r"os error (\d+)", str(error))
-        number = int(told[1]) if told else getattr(error, "errno", None)
-        if number not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        cure = "no space left on the device; free some, then run the same command again to resume"
-        raise UserError(f"{path}: {cure}") from error
 
 
 def sync(path: Path) -> None:
@@ -130,13 +113,12 @@ def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, Json]:
 
 def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
     """Compare files with their fingerprints; return a sentence for each that is missing, truncated or different."""
+    paths = {folder / name: known for name, known in files.items()}
     return [
-        f"{folder / name} is missing or damaged" for name, known in files.items() if not _intact(folder / name, known)
+        f"{path} is missing or damaged"
+        for path, known in paths.items()
+        if not path.is_file() or path.stat().st_size != known["bytes"] or sha256(path) != known["sha256"]
     ]
-
-
-def _intact(path: Path, known: Json) -> bool:
-    return path.is_file() and path.stat().st_size == known["bytes"] and sha256(path) == known["sha256"]
 
 
 def verify_files(folder: Path, summary: str = SUMMARY) -> Json:

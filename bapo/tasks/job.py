@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,22 +24,18 @@ if TYPE_CHECKING:
 def data_folder(config: Config) -> Path:
     """Return the folder of the problems. Raises UserError where they are missing, damaged, or of other settings."""
     command = f"data scale={config.scale.name} task={config.task.name}"
-    return _finished(data_directory(config), data_identity(config), ("problems are", "problems were made"), command)
+    return _finished(data_directory(config), data_identity(config), "problems", command)
 
 
 def base_folder(config: Config) -> Path:
     """Return the folder of a base model trained from scratch. Raises UserError as :func:`data_folder` does."""
     command = f"base scale={config.scale.name} task={config.task.name} model={config.model.name}"
-    words = ("base model is", "base model was trained")
-    return _finished(base_directory(config), base_identity(config), words, command)
+    return _finished(base_directory(config), base_identity(config), "base model", command)
 
 
-def _finished(folder: Path, identity: str, words: tuple[str, str], command: str) -> Path:
-    cure = f"run `python -m bapo {command}`"
-    if not (folder / SUMMARY).exists():
-        raise UserError(f"{folder}: the {words[0]} missing; {cure}")
-    if verify_files(folder).get("identity") != identity:
-        raise UserError(f"{folder}: the {words[1]} under another configuration; {cure}")
+def _finished(folder: Path, identity: str, what: str, command: str) -> Path:
+    if not (folder / SUMMARY).exists() or verify_files(folder).get("identity") != identity:
+        raise UserError(f"{folder}: no {what} of this configuration; run `python -m bapo {command}`")
     return folder
 
 
@@ -59,6 +56,8 @@ def make_data(config: Config) -> Json:
                 golds[name] = check_golds(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)
         summary = {"identity": identity, "problems": counts, "golds": golds, "files": fingerprints(folder, files)}
         write_json(folder / SUMMARY, summary)
+    for split, found in counts.items():
+        print(f"{split}: {', '.join(f'{count} {name}' for name, count in found.items())}", file=sys.stderr)
     return summary
 
 
@@ -66,21 +65,17 @@ def check_golds(task: Task, problems: Sequence[tuple[str, str]], where: Path | s
     """Grade all gold responses: a verifier must accept what its own ground truths say, or no accuracy means anything.
 
     problems: (id, ground truth); where: the file or set, for the message. Returns the number of gold responses; zero
-    where the task knows none. Raises UserError listing the problems whose gold is not accepted.
+    where the task knows none. Raises UserError naming the first problem whose gold is not accepted.
     """
-    graded, refused = 0, []
+    graded = 0
     for row, (name, truth) in enumerate(problems):
         try:
             responses = task.gold_responses(truth)
-            reasons = [verdict.reason for verdict in (task.verify(r, truth) for r in responses) if not verdict.correct]
+            refused = [verdict.reason for verdict in (task.verify(r, truth) for r in responses) if not verdict.correct]
         except UserError as error:
-            responses, reasons = (), [str(error)]
+            responses, refused = (), [str(error)]
         graded += len(responses)
-        if reasons:
-            refused.append(f"row {row} ({name}: {reasons[0]})")
-    if refused:
-        raise UserError(
-            f"{where}: the grader does not accept the gold answer of {len(refused)} of {len(problems)} problems: "
-            f"{', '.join(refused[:10])}; correct or remove these rows"
-        )
+        if refused:
+            cure = f"the grader does not accept its gold answer ({refused[0]}); correct or remove the row"
+            raise UserError(f"{where}: row {row} ({name}): {cure}")
     return graded

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bapo.errors import UserError
 from bapo.graders import mathematics
-from bapo.graders.extract import boxed, last_box, without_thinking
+from bapo.graders.extract import boxed, last_box, last_tagged, without_thinking
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.store.files import Json
 from bapo.tasks.real import PROMPTS, RealTask
@@ -19,20 +17,12 @@ from bapo.validate import wrong
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
 
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-#: Longer answers are wrong, and only so much of a response's end is searched.
-_LONGEST, _TAIL = 2000, 20_000
-
-
-def _tagged(response: str) -> str | None:
-    found = _TAG.findall(without_thinking(response)[-_TAIL:])
-    return found[-1].strip() if found else None
-
+_LONGEST = 2000  #: characters; longer answers are wrong
 
 #: ``answer_in`` -> the answer of a response, None where there is none; and a response that has the answer there
 PLACES: Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]] = {
     "box": (last_box, boxed),
-    "tag": (_tagged, "<answer>{}</answer>".format),
+    "tag": (last_tagged, "<answer>{}</answer>".format),
     "all": (lambda response: without_thinking(response).strip() or None, str),
 }
 
@@ -56,7 +46,7 @@ class RowsTask(RealTask):
 
     def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
         answer = PLACES[self.answer_in][0](response)
-        if answer is None or len(answer) > _LONGEST:
+        if answer is None or len(answer := answer.strip()) > _LONGEST:
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
             return mathematics.judge(answer, golds)
@@ -71,12 +61,8 @@ class RowsTask(RealTask):
         return self._grade(mathematics.read_response(line), self.check_golds(line["gold"], "field 'gold'"))
 
     def check_golds(self, golds: object, where: str) -> tuple[str, ...]:
-        if self.answers == "mathematics":
-            return mathematics.check_golds(golds, where)
-        golds = (golds,) if isinstance(golds, str) else golds
-        if not isinstance(golds, Sequence) or not golds or not all(isinstance(g, str) and g.strip() for g in golds):
-            raise UserError(f"{where}: must be a text or a list of texts, none of them empty; got {golds!r:.80}")
-        return tuple(golds)
+        readable = mathematics.readable if self.answers == "mathematics" else str.strip
+        return mathematics.check_golds(golds, where, readable)
 
     def real_prompts(self, prompt: str) -> Mapping[str, str]:
         """Return the named prompts, with ``prompt`` itself where it is a text with a place for {problem}.

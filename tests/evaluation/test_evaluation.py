@@ -263,9 +263,8 @@ def test_gold_against_gold_is_checked_and_named(world: World) -> None:
         return json.dumps({"numbers": [1, 2, 3], "target": target, "format": "answer"})
 
     countdown = tasks.get("countdown")
-    targets = [6, 77, 5, 99, *range(1000, 1020)]  # 1 + 2 + 3 and 2 * 3 - 1 are two of them
-    with pytest.raises(UserError, match=r"own\.parquet: .* 22 of 24 problems: row 1 \(p77.*row 3 \(p99"):
-        check_golds(countdown, [(f"p{t}", truth(t)) for t in targets], "own.parquet")
+    with pytest.raises(UserError, match=r"own\.parquet: row 1 \(p77\)"):
+        check_golds(countdown, [(f"p{t}", truth(t)) for t in (6, 77)], "own.parquet")  # 6 = 1 + 2 + 3
     assert check_golds(countdown, [("a", truth(5)), ("b", truth(6))], "here") == 2
     assert check_golds(Lengths(), [("a", truth(5))], "here") == 0  # it knows no gold responses
 

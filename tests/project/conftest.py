@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.configs import forget
 
 from bapo import init
-from bapo.experiments.compose import forget
 
 
 @pytest.fixture

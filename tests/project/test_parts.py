@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.configs import forget
 from support.late import LATE
 from support.pages import write_examples
 from support.runs import place, write_run, write_study
@@ -14,7 +15,7 @@ from analysis.__main__ import main as analysis
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments import studies
-from bapo.experiments.compose import compose_config, forget
+from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_identity, evaluation_identity
 from bapo.store.files import read_json
 

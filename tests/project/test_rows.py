@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from support.configs import forget
 from support.pages import write_examples
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.experiments.compose import compose_config, forget
+from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data

@@ -36,9 +36,9 @@ def experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     """A copy of experiments/ that a test may change."""
     copy = Path(shutil.copytree(places.EXPERIMENTS, tmp_path / "experiments"))
     monkeypatch.setattr(places, "EXPERIMENTS", copy)
-    compose.forget()
+    forget()
     yield copy
-    compose.forget()
+    forget()
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -46,3 +46,9 @@ def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1, f"{path} must contain {old!r} once"
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def forget() -> None:
+    """Have ``experiments/`` read anew: what was composed before is kept for the life of the process."""
+    compose._kept.cache_clear()
+    compose._start.cache_clear()

@@ -127,9 +127,11 @@ def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
     assert sum(generators.SHARES.values()) == pytest.approx(1)
     assert set(generators.SHARES) == set(generators.TIERS)
     # another hash would move test problems into the training of older checkpoints
-    owners = Counter(generators.owner(f"mathematics:({a}+{b})") for a in range(40) for b in range(40))
+    owners = Counter(
+        generators.owner(f"mathematics:({a}+{b})", generators.SHARES) for a in range(40) for b in range(40)
+    )
     assert owners["base"] / 1600 == pytest.approx(generators.SHARES["base"], abs=0.04)
-    assert generators.owner("mathematics:((3+7)*4)") == "train"
+    assert generators.owner("mathematics:((3+7)*4)", generators.SHARES) == "train"
 
 
 def test_splits_are_disjoint_and_hold_their_tiers(data):
@@ -152,7 +154,7 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
         assert len(problems) == len(seen[split]) == SIZES[split]
     # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
     for split, ids in seen.items():
-        assert {generators.owner(identity) for identity in ids} == {split}
+        assert {generators.owner(identity, generators.SHARES) for identity in ids} == {split}
 
 
 def _numbers(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from bapo.errors import UserError
 from bapo.experiments.identity import Shipped, base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
-from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, sha256, write_json, write_text
+from bapo.store.files import CONFIG, SUMMARY, fingerprints, sha256, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress
 from bapo.store.provenance import end_manifest, start_manifest
@@ -128,8 +128,7 @@ def _save(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
     temporary: Path = folder / f".checkpoint.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    with explained(temporary):
-        models.save(model, processor or tokenizer, temporary)
+    models.save(model, processor or tokenizer, temporary)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     os.replace(temporary, folder / "checkpoint")
 

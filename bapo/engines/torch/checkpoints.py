@@ -25,7 +25,7 @@ from bapo.engines.shared.records import Tables
 from bapo.engines.shared.rows import pack_groups
 from bapo.errors import UserError
 from bapo.experiments.schema import CheckpointConfig
-from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
+from bapo.store.files import CHECKSUMS, TABLES, damaged_files, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -76,24 +76,23 @@ def save(
     trainer = temporary / "trainer"
     trainer.mkdir(parents=True)
     try:
-        with explained(target):
-            models.save(model, tokenizer, temporary)
-            for name, other in weights.items():
-                save_model(other, str(trainer / name))
-            for name, each in trained.items():
-                save_file(optimizer_tensors(each), trainer / name)
-            tensors, entries = pack_groups(groups)
-            save_file(tensors, trainer / "groups.safetensors")
-            write_json(trainer / STATE, {**state, "groups": entries}, durable=False)
-            tables.write(trainer, durable=False)
-            names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
-            write_json(temporary / CHECKSUMS, fingerprints(temporary, names), durable=False)
-            for path in (*temporary.rglob("*"), temporary):
-                sync(path)
-            if target.exists():
-                shutil.rmtree(target)
-            os.replace(temporary, target)
-            sync(target.parent)
+        models.save(model, tokenizer, temporary)
+        for name, other in weights.items():
+            save_model(other, str(trainer / name))
+        for name, each in trained.items():
+            save_file(optimizer_tensors(each), trainer / name)
+        tensors, entries = pack_groups(groups)
+        save_file(tensors, trainer / "groups.safetensors")
+        write_json(trainer / STATE, {**state, "groups": entries}, durable=False)
+        tables.write(trainer, durable=False)
+        names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
+        write_json(temporary / CHECKSUMS, fingerprints(temporary, names), durable=False)
+        for path in (*temporary.rglob("*"), temporary):
+            sync(path)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+        sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in [s for s in steps_with_trainer(run) if s <= step][KEPT:]:  # damaged later ones do not count

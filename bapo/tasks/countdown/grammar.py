@@ -1,4 +1,4 @@
-"""Countdown's verifiers: an own small grammar and exact arithmetic. Text is never evaluated as code.
+"""Countdown's verifiers: a small grammar and exact arithmetic. Text is parsed, and never run as code.
 
 Three formats::
 
@@ -17,18 +17,20 @@ unlike there, so are ``//``, ``**`` and a sign before a number: the paper allows
 
 from __future__ import annotations
 
+import ast
 import json
 import operator
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from bapo.experiments.schema import Node
-from bapo.graders.extract import without_thinking
+from bapo.graders.extract import last_tagged
 from bapo.graders.verdict import RIGHT, Verdict
 from bapo.validate import read
 
@@ -78,33 +80,22 @@ def _tokens(text: str) -> list[int | str]:
     return tokens
 
 
-#: how strongly a sign binds
-_STRENGTH = {"+": 0, "-": 0, "*": 1, "/": 1}
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
-def _value(rest: list[int | str], depth: int = 0, least: int = 0) -> Fraction | None:
-    """Take the longest expression whose outer signs bind at least as strongly as ``least`` off the end of ``rest``,
-    whose last token is the first one. depth: of the parentheses around it. Returns its exact value, which has no more
-    digits than the text; None where something is divided by zero.
+def _value(tree: ast.expr) -> Fraction | None:
+    """Work out an expression exactly, which has no more digits than its text; None where something is divided by zero.
+
+    Only numbers and + - * / between them are accepted, so no sign before a number.
     """
-    if depth > MAX_DEPTH:
-        raise _Refused("too-deep")
-    first, value = rest.pop() if rest else None, None
-    if isinstance(first, int):
-        value = Fraction(first)
-    elif first == "(":
-        value = _value(rest, depth + 1)
-        if not rest or rest.pop() != ")":
-            raise _Refused("syntax")
-    else:
+    if isinstance(tree, ast.Constant):
+        return Fraction(tree.value)
+    if not isinstance(tree, ast.BinOp):
         raise _Refused("syntax")
-    while rest and isinstance(sign := rest[-1], str) and _STRENGTH.get(sign, -1) >= least:
-        rest.pop()
-        right = _value(rest, depth, _STRENGTH[sign] + 1)
-        fails = value is None or right is None or (sign == "/" and not right)
-        value = None if fails else _OPERATIONS[sign](value, right)
-    return value
+    left, right, sign = _value(tree.left), _value(tree.right), _SIGNS[type(tree.op)]
+    fails = left is None or right is None or (sign == "/" and not right)
+    return None if fails else _OPERATIONS[sign](left, right)
 
 
 def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict:
@@ -116,9 +107,11 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
         tokens = _tokens(text)
         if not tokens:
             return _INCORRECT["no-answer"]
-        value = _value(rest := tokens[::-1])
-        if rest:
-            return _INCORRECT["syntax"]
+        if max(accumulate((token == "(") - (token == ")") for token in tokens)) > MAX_DEPTH:
+            return _INCORRECT["too-deep"]
+        value = _value(ast.parse(" ".join(map(str, tokens)), mode="eval").body)
+    except SyntaxError:  # also of // and **, whose two signs are two tokens
+        return _INCORRECT["syntax"]
     except _Refused as refused:
         return _INCORRECT[str(refused)]
     if sorted(token for token in tokens if isinstance(token, int)) != sorted(numbers):
@@ -131,17 +124,9 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
 # ------------------------------------------------------------------------------------------------ answers
 
 
-def extract_answer(response: str) -> str | None:
-    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one."""
-    spoken = without_thinking(response)
-    end = spoken.rfind("</answer>")
-    start = spoken.rfind("<answer>", 0, max(end, 0))
-    return None if start < 0 else spoken[start + len("<answer>") : end]
-
-
 def verify_answer(response: str, numbers: Sequence[int], target: int) -> Verdict:
     """Grade the expression in the response's last answer."""
-    answer = extract_answer(response)
+    answer = last_tagged(response)
     if answer is None:
         unfinished = "<think>" in response.rpartition("</think>")[2]
         return _INCORRECT["unfinished-thinking" if unfinished else "no-answer"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -114,8 +115,7 @@ def vocabulary() -> PreTrainedTokenizerFast:
 
 def _by_question(instances: list[generator.Instance]) -> dict[str, int]:
     """Count the instances of each question, by its name."""
-    names = [instance.question for instance in instances]
-    return {question: names.count(question) for question in sorted(set(names))}
+    return dict(sorted(Counter(instance.question for instance in instances).items()))
 
 
 def _diagrams(row: sources.Row) -> tuple[bytes, ...]:

@@ -18,8 +18,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import numpy as np
 from pydantic import Field
 
-from bapo.tasks import generated
-from bapo.tasks.generated import Options, Share, Step, to_chain, too_many
+from bapo.tasks.generated import Options, Share, Step, owner, to_chain, too_many
 
 Option = TypeVar("Option")
 X = "x"  #: the unknown
@@ -135,11 +134,6 @@ BENCHMARKS = {
 SHARES: Mapping[str, float] = {"base": 0.8, "train": 0.1, "probe": 0.05} | dict.fromkeys(BENCHMARKS, 0.01)
 
 
-def owner(identity: str) -> str:
-    """Return the one split that this problem may appear in."""
-    return generated.owner(identity, SHARES)
-
-
 class Instance(NamedTuple):
     """A problem, its id, its answer and how to work it out."""
 
@@ -199,21 +193,8 @@ class Generator(Options):
         """Draw ``size`` operations with this value; ``running``: the right operand is always a number."""
         if not size:
             return value
-        top = self.value_max
-        fits = (value > 1, value < top, bool(_divisors(value)), 2 * value <= top)
-        sign = draws.choice([sign for sign, fit in zip("+-*/", fits, strict=True) if fit])
-        if sign == "+":
-            a = 1 + draws.below(value - 1)
-            b = value - a
-        elif sign == "-":
-            b = 1 + draws.below(top - value)
-            a = value + b
-        elif sign == "*":
-            a = draws.choice(_divisors(value))
-            b = value // a
-        else:
-            b = 2 + draws.below(top // value - 1)
-            a = value * b
+        sign, n = self._operation(draws, value, "+-*/")
+        a, b = {"+": (n, value - n), "-": (value + n, n), "*": (n, value // n), "/": (value * n, n)}[sign]
         left = size - 1 if running else draws.below(size)
         right = size - 1 - left
         return Node(self._expression(draws, left, a, running), sign, self._expression(draws, right, b, running))
@@ -222,22 +203,24 @@ class Generator(Options):
         """Draw ``size`` operations done to x, which are undone from the last to the first."""
         side: Node | str = X
         value, undo = x, []
-        top = self.value_max
         for _ in range(size):
-            fits = (value < top, value > 1, 2 * value <= top, bool(_divisors(value)))
-            sign = draws.choice([sign for sign, fit in zip("+-*/", fits, strict=True) if fit])
-            if sign == "+":
-                b = 1 + draws.below(top - value)
-            elif sign == "-":
-                b = 1 + draws.below(value - 1)
-            elif sign == "*":
-                b = 2 + draws.below(top // value - 1)
-            else:
-                b = draws.choice(_divisors(value))
+            undo.append(self._operation(draws, value, "-+/*"))
+            sign, b = _INVERSE[undo[-1][0]], undo[-1][1]
             side, value = Node(side, sign, b), compute(value, sign, b)
-            undo.append((_INVERSE[sign], b))
         plan = [(-done if done else value, sign, b) for done, (sign, b) in enumerate(reversed(undo))]
         return Instance(f"mathematics:{canonical(side)}={value}", f"{to_text(side)} = {value} , {X} =", x, plan)
+
+    def _operation(self, draws: Draws, value: int, signs: str) -> tuple[str, int]:
+        """Draw one of ``signs`` and a number of an operation with this result: a of a + b and a * b, b of a - b and
+        a / b."""
+        top = self.value_max
+        fits = {"+": value > 1, "-": value < top, "*": bool(_divisors(value)), "/": 2 * value <= top}
+        sign = draws.choice([sign for sign in signs if fits[sign]])
+        if sign == "*":
+            return sign, draws.choice(_divisors(value))
+        if sign == "/":
+            return sign, 2 + draws.below(top // value - 1)
+        return sign, 1 + draws.below(value - 1 if sign == "+" else top - value)
 
     # -------------------------------------------------------------------------------------------- splits
 
@@ -251,7 +234,7 @@ class Generator(Options):
         for tier, answer in self._wanted(rng, count, split):
             for _ in range(10_000):
                 instance = self.draw(draws, tier, answer)
-                if instance.id not in instances and owner(instance.id) == split:
+                if instance.id not in instances and owner(instance.id, SHARES) == split:
                     instances[instance.id] = instance
                     break
             else:
@@ -264,7 +247,7 @@ class Generator(Options):
         draws, documents = Draws(rng), []
         for tier, answer in self._wanted(rng, count, "base"):
             instance = self.draw(draws, tier, answer)
-            while owner(instance.id) != "base":
+            while owner(instance.id, SHARES) != "base":
                 instance = self.draw(draws, tier, answer)
             documents.append((instance, work(instance.plan, lambda result: self._slip(draws, result))))
         return [documents[i] for i in rng.permutation(count)]

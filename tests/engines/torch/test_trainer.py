@@ -240,7 +240,7 @@ def test_missing_problems_and_base_model(tiny_world: list[str], tmp_path: Path) 
     with pytest.raises(UserError, match="`python -m bapo data"):
         train(compose_config(overrides))
     shutil.copytree(Path(results) / "smoke/countdown/data", tmp_path / "smoke/countdown/data")
-    with pytest.raises(UserError, match="the problems were made under another configuration"):
+    with pytest.raises(UserError, match="no problems of this configuration"):
         train(compose_config([*overrides, "data.generator.noise=0.1"]))
     with pytest.raises(UserError, match="`python -m bapo base"):
         train(compose_config(overrides))
@@ -297,7 +297,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
 
 
 def test_a_disk_that_is_full_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old file stays whole, nothing half is left, and the error names the file."""
+    """The old file stays whole, and nothing half is left."""
     file = tmp_path / "a.json"
     write_text(file, "old")
 
@@ -305,7 +305,7 @@ def test_a_disk_that_is_full_while_writing(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match=r"a\.json: "):
+    with pytest.raises(OSError, match="No space left"):
         write_text(file, "new")
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and file.read_text() == "old"
 

@@ -162,13 +162,13 @@ def test_what_is_missing_is_told_before_anything_starts(monkeypatch: pytest.Monk
 def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_path: Path) -> None:
     """As in the torch engine: problems and base model of this configuration, and undamaged, before Ray starts."""
     words = [*tiny_world, f"paths.results={tmp_path / 'results'}", "engine=verl", "device=cpu"]
-    with pytest.raises(UserError, match="the problems are missing"):
+    with pytest.raises(UserError, match="no problems of this configuration"):
         launch.train(composed(*words))
     source = data_directory(composed(*tiny_world)).parent
     shutil.copytree(source, data_directory(composed(*words)).parent, dirs_exist_ok=True)
     for change, text in (
-        ("data.seed=7", "the problems were made under another configuration"),
-        ("base.learning_rate=0.1", "the base model was trained under another configuration"),
+        ("data.seed=7", "no problems of this configuration"),
+        ("base.learning_rate=0.1", "no base model of this configuration"),
         ("train.budget={unit: rollouts, like: grpo}", r"train\.budget\.like=grpo: .* holds no finished run"),
     ):
         with pytest.raises(UserError, match=text):
