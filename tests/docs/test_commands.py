@@ -18,13 +18,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.configs import forget
 from support.pages import Block, blocks, commands, example, write_examples
 from support.paths import ROOT
 
 import bapo.__main__
 from analysis.__main__ import parser
 from analysis.commands import OF_ANALYSIS
-from bapo.experiments.compose import forget
 from bapo.project import MARK
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
