@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,22 @@ def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
         for path, known in paths.items()
         if not path.is_file() or path.stat().st_size != known["bytes"] or sha256(path) != known["sha256"]
     ]
+
+
+def newest_intact(folders: Iterable[Path]) -> Path | None:
+    """Return the first of some checkpoints, newest first, whose files are as their checksums say.
+
+    Those before it are named on stderr.
+    """
+    for folder in folders:
+        try:
+            problem = next(iter(damaged_files(folder, read_json(folder / CHECKSUMS))), None)
+        except UserError:
+            problem = f"{folder} was not written to its end"
+        if problem is None:
+            return folder
+        print(f"warning: {problem}; this checkpoint is not used, going back to the one before", file=sys.stderr)
+    return None
 
 
 def verify_files(folder: Path, summary: str = SUMMARY) -> Json:

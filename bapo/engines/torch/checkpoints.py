@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +22,9 @@ from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.records import Tables
 from bapo.engines.shared.rows import pack_groups
-from bapo.errors import UserError
 from bapo.experiments.schema import CheckpointConfig
-from bapo.store.files import CHECKSUMS, TABLES, damaged_files, fingerprints, read_json, sync, write_json
+from bapo.store import files
+from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -139,17 +138,9 @@ def can_go_on(trainer: Path) -> bool:
 
 
 def newest_intact(run: Path) -> tuple[Path, Json] | None:
-    """Return the newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
-    for step in steps_with_trainer(run):
-        folder = folder_of(run, step)
-        try:
-            problems = damaged_files(folder, read_json(folder / CHECKSUMS))
-        except UserError as error:
-            problems = [str(error)]
-        if not problems:
-            return folder, read_json(folder / "trainer" / STATE)
-        print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
-    return None
+    """Return the newest checkpoint that can be resumed from, and its state."""
+    folder = files.newest_intact(folder_of(run, step) for step in steps_with_trainer(run))
+    return None if folder is None else (folder, read_json(folder / "trainer" / STATE))
 
 
 # ------------------------------------------------------------------------------------------------ optimisers

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
-from bapo.errors import UserError
 from bapo.experiments.schema import CheckpointConfig
-from bapo.store.files import CHECKSUMS, damaged_files, fingerprints, read_json, write_json, write_text
+from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
 
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -40,25 +38,15 @@ def steps(root: Path) -> list[int]:
     return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
-def damage(folder: Path) -> str | None:
-    """Say what is wrong with a checkpoint, if anything is."""
-    try:
-        files = read_json(folder / CHECKSUMS)
-    except UserError:
-        return f"{folder} was not written to its end"
-    return next(iter(damaged_files(folder, files)), None)
-
-
 def choose(root: Path) -> int | None:
-    """Point verl to the newest intact checkpoint; damaged ones are named on stderr. None: begin at the start."""
-    for step in steps(root):
-        problem = damage(folder_of(root, step))
-        if problem is None:
-            write_text(root / TRACKER, str(step))
-            return step
-        print(f"warning: {problem}; this checkpoint is not used, going back to the one before", file=sys.stderr)
-    (root / TRACKER).unlink(missing_ok=True)
-    return None
+    """Point verl to the newest intact checkpoint. Returns its step; None: begin at the start."""
+    folder = newest_intact(folder_of(root, step) for step in steps(root))
+    if folder is None:
+        (root / TRACKER).unlink(missing_ok=True)
+        return None
+    step = folder.name.removeprefix(PREFIX)
+    write_text(root / TRACKER, step)
+    return int(step)
 
 
 def write_checksums(folder: Path) -> None:
