@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bapo.errors import UserError
-from bapo.experiments import identity, places
+from bapo.experiments import identity
 from bapo.experiments.compose import run_config
 from bapo.experiments.schema import Config
 from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, write_json
@@ -70,10 +70,13 @@ def _folders(home: Path, scale: str, shared: Json, runs: Json) -> Iterator[Found
         folder = path.parent
         task, model, method, seed = (*folder.relative_to(home).parts[:3], folder.name.removeprefix("seed"))
         old = of_cell.get(f"{task}/{model}/{method}", {}).get(seed, "").split()
-        if not old or not _known(method):
+        config = None
+        with suppress(UserError):  # of a variant that there is no more
+            config = run_config(scale, task, model, method, int(seed)) if old else None
+        if config is None:
             yield folder, set(), {}
             continue
-        config, cell = run_config(scale, task, model, method, int(seed)), shared[f"{task}/{model}"]
+        cell = shared[f"{task}/{model}"]
         data, base = identity.data_identity(config), identity.base_identity(config)
         names = {"identity": identity.train_identity(config), "data_identity": data, "base_identity": base}
         if budget := read_json(path).get("budget"):  # part of the identity, as bapo/experiments/budgets.py has it
@@ -85,13 +88,6 @@ def _folders(home: Path, scale: str, shared: Json, runs: Json) -> Iterator[Found
             if (place / SUMMARY).exists():
                 yield place, set(cell[kind].split()), {**names, "identity": new}
                 yield from _evaluations(place, config, cell)
-
-
-def _known(method: str) -> bool:
-    with suppress(UserError):
-        places.require_name("method", "method", method)
-        return True
-    return False
 
 
 def _now(method: str) -> str:

@@ -38,7 +38,7 @@ def meanings(scale: str) -> dict[str, Any]:
         runs[name]["train"][str(cell.seed)] = identity.train_identity(config)
 
     studies = {name: study_of(name, settings) for name in at_scale(options("study"), scale)}
-    sweeps = {name: files.load(name, settings) for name in files.names(scale)}
+    sweeps = {name: files.load(name, settings) for name in files.at_scale(scale)}
     for cell in (cell for each in studies.values() for cell in each.cells):
         note(cell)
     for sweep in sweeps.values():

@@ -117,7 +117,7 @@ BASE = places.base_folder(SCALE, "{task}", "{model}")
 RUN = places.run_folder(SCALE, "{task}", "{model}", "{method}", "{seed}")
 LOGS = SCALE / "logs"
 SWEEPS = SCALE / "sweeps"
-SWEEPS_HERE = user_errors(sweep_files.names)(SETTINGS.scale)
+SWEEPS_HERE = [*user_errors(sweep_files.at_scale)(SETTINGS.scale)]
 
 
 wildcard_constraints:

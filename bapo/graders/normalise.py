@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import accumulate
 
 #: Signs and the commands that they become.
 _COMMANDS = (
@@ -165,23 +166,13 @@ def split(latex: str, separator: str) -> list[str]:
 
 def balanced(inside: str) -> bool:
     """Return whether brackets, of whatever kinds, close in order and none is left open."""
-    level = 0
-    for token in re.findall(r"\\[{}]|[()\[\]{}]", inside):
-        level += 1 if token in ("(", "[", "{", r"\{") else -1
-        if level < 0:
-            return False
-    return level == 0
+    return depth(inside) < 10**6
 
 
 def depth(text: str) -> int:
     """Return the deepest nesting of brackets of all kinds; 10**6 where they do not balance."""
-    level = deepest = 0
-    for character in re.findall(r"[()\[\]{}]", text):
-        level += 1 if character in "([{" else -1
-        deepest = max(deepest, level)
-        if level < 0:
-            return 10**6
-    return deepest if level == 0 else 10**6
+    levels = [0, *accumulate(1 if bracket in "([{" else -1 for bracket in re.findall(r"[()\[\]{}]", text))]
+    return max(levels) if min(levels) == levels[-1] == 0 else 10**6
 
 
 def closed(text: str) -> str:

@@ -73,12 +73,8 @@ class Sweep:
         return [self.cell(method, seed) for method in methods for seed in self.seeds]
 
 
-def names(scale: str) -> list[str]:
-    """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``."""
-    return list(_sweeps(scale))
-
-
-def _sweeps(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
+def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
+    """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``: the file, its content and the task of each."""
     found: dict[str, tuple[Path, SweepFile, str]] = {}
     for stem in options("sweep"):
         path = file_of("sweep", stem)
@@ -94,7 +90,7 @@ def _sweeps(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
 
 def load(name: str, settings: Settings) -> Sweep:
     """Load the sweep ``<file>_<task>`` at the settings' scale. Raises UserError naming file, field and cure."""
-    sweeps = _sweeps(settings.scale)
+    sweeps = at_scale(settings.scale)
     if name not in sweeps:
         raise UserError(unknown("sweep", f"no '{name}' with runs at scale {settings.scale}", name, list(sweeps)))
     path, content, task = sweeps[name]

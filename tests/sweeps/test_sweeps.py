@@ -99,8 +99,8 @@ def drawn(world: SweepWorld, slot: int) -> dict[str, Any]:
 def test_every_sweep_of_the_product_is_of_one_task_and_can_be_judged(scale: str):
     settings = Settings(scale=scale)
     tasks = ["countdown"] if scale == "paper" else ["countdown", "geometry", "mathematics"]
-    assert files.names(scale) == [f"{kind}_{t}" for kind in ("free", "frequency", "thresholds") for t in tasks]
-    for name in files.names(scale):
+    assert list(files.at_scale(scale)) == [f"{kind}_{t}" for kind in ("free", "frequency", "thresholds") for t in tasks]
+    for name in files.at_scale(scale):
         assert files.check(files.load(name, settings), settings).probe.prompts > 0
 
 
