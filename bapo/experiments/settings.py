@@ -8,14 +8,14 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError
 from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import parse_yaml, refused
+from bapo.validate import Part, parse_yaml, refused
 
 
 def _listed(value: object) -> object:
@@ -33,10 +33,10 @@ Text = Annotated[str, Field(min_length=1)]
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
 
-class Settings(BaseModel):
+class Settings(Part):
     """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=False, frozen=True)
 
     scale: Text = "laptop"  # a file in experiments/scale/
     engine: Literal["torch", "verl"] | None = None  # None: the scale's usual one
@@ -100,10 +100,7 @@ def read_settings(keywords: Json) -> Settings:
 
     Raises UserError: one sentence with the key and what is allowed.
     """
-    keys = Settings.model_fields
     values = {k: v for k, v in keywords.items() if v is not None and k != "title"}  # bapo.yaml is passed whole
-    for key in set(values) - set(keys):
-        raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
     try:
         settings = Settings(**values)
     except ValidationError as error:

@@ -138,7 +138,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"scal": "paper"}, r"scal: no such key \(did you mean 'scale'\?\).* methods, .*scale, seeds"),
+        ({"scal": "paper"}, r"scal: no such key \(did you mean 'scale'\?\); allowed: scale, .* methods, seeds"),
         ({"scale": "papr"}, r"scale=papr: unknown scale .*'paper'"),
         ({"methods": ["grpo", "bpo"]}, "methods=bpo: "),
         ({"seeds": ["-1"]}, "seeds.0=-1: "),
