@@ -106,8 +106,8 @@ def end_manifest(folder: Path, manifest: Json) -> None:
 # ------------------------------------------------------------------------------------------------ records
 
 
-def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]) -> list[Path]:
-    """Write a record beside ``files``, one for all that differ only by suffix, and return the records.
+def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]) -> None:
+    """Write a record beside ``files``, one for all that differ only by suffix.
 
     command: the words after ``python -m``. inputs: those that exist are recorded, a summary.json with its identity.
     Paths are relative to the folder of the files, so a results folder may be moved.
@@ -121,7 +121,6 @@ def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]
         folder = path.parent.parent
         content = {"files": {f.name: sha256(f) for f in outputs}, **made_by}
         write_json(path, content | {"inputs": {os.path.relpath(p, folder): entry for p, entry in read.items()}})
-    return list(groups)
 
 
 def _record_of(file: Path) -> Path:

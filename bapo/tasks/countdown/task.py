@@ -106,7 +106,6 @@ class Countdown(GeneratedTask):
         return _problems([(i.numbers, i.target) for i in instances], data.prompt)
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        require_worked(data)
         instances = ReducedGenerator.of(data).documents(rng, data.split_sizes["base"])
         documents = [
             Document(problem_id(i.numbers, i.target), to_prompt(i.numbers, i.target, data.prompt), to_chain(i.steps))

@@ -122,7 +122,6 @@ class Mathematics(BoxedTask):
         return problems, {"problems": len(problems), "equations": _equations(instances)}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        require_worked(data)
         worked = generator.Generator.of(data).documents(rng, data.split_sizes["base"])
         instances = [instance for instance, _ in worked]
         return [Document(instance.id, instance.prompt, to_chain(steps)) for instance, steps in worked], {
