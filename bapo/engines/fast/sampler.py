@@ -9,7 +9,7 @@ The same function as the library's forward, up to float rounding, on the module'
 - within each head, query and key features i and i + size/2 (which RoPE rotates together) lie side by side, so that the
   rotation is one product of complex numbers; scalar products do not change under a common permutation;
 - what the first layer makes of a token is looked up where the vocabulary is small: nothing came before it;
-- what all prompts of a batch begin with, such as the examples of a few-shot prompt, is computed once;
+- what all prompts of a batch begin with, such as the examples of a few-shot prompt, is computed and kept once;
 - keys and values have a static place each. Attention runs over the written part and so many columns at least that a
   batched product does not go through a slow path of torch, with -inf on what is not written.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_PARAMETERS = 400_000_000
 #: Up to so many tokens the first layer's queries, keys and values are computed for the whole vocabulary.
 _LOOKED_UP = 8192
-#: A common beginning of fewer tokens is not worth a pass of its own.
+#: the fewest tokens of a common beginning
 _LEAST_COMMON = 32
 #: torch.bmm leaves products smaller than this (rows x columns x contraction) to its unvectorised kernel.
 _SMALL_PRODUCT = 400
@@ -89,10 +89,11 @@ def _unbiased(block: Qwen2DecoderLayer) -> list[nn.Linear]:
 
 
 def common_beginning(sequences: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all sequences begin with; at least one is left of each."""
+    """Return how many tokens all sequences begin with, leaving one of each; 0 for too few to gain by it."""
     first, last = min(sequences, key=tuple), max(sequences, key=tuple)  # all others lie between these
     most = min(map(len, sequences)) - 1
-    return next((i for i in range(most) if first[i] != last[i]), most)
+    common = next((i for i in range(most) if first[i] != last[i]), most)
+    return common if common >= _LEAST_COMMON else 0
 
 
 @dataclass
@@ -176,8 +177,7 @@ class HandDecoder:
         group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.
         """
         views = views if views is not None and any(views) else None
-        head = common_beginning(prompts) if views is None and len(prompts) > 1 else 0
-        head = head if head >= _LEAST_COMMON else 0
+        head = common_beginning(prompts) if views is None else 0
         count, longest = len(prompts), max(map(len, prompts)) - head
         rests = [p[head:] for p in prompts]
         padding = torch.tensor([longest - len(p) for p in rests])
@@ -186,56 +186,57 @@ class HandDecoder:
         seen = zip(prompts, views or [None] * count, strict=True)
         shift = torch.tensor([v.following - len(p) if v else 0 for p, v in seen])
         self.uniform = not bool(padding.any()) and bool((shift == shift[0]).all())
-        self.length, self.rows = head + longest, count
+        self.length, self.rows = longest, count
         # the last token that is sampled is never fed back
-        width = max(self.length + self.max_tokens - 1, self.least)
+        width = max(longest + self.max_tokens - 1, self.least)
         self._make_room(count * group_size, width)
-        angles = torch.arange(width)[:, None] * self.frequencies
+        angles = torch.arange(head + width)[:, None] * self.frequencies
         self.rotations = torch.polar(torch.ones_like(angles), angles)
-        self.positions[:count] = (self.length - padding + shift).numpy()
+        self.positions[:count] = (head + longest - padding + shift).numpy()
 
-        self.bias[:count, :, : self.length] = 0
+        self.bias[:count, :, :longest] = 0
         columns = torch.arange(longest)
-        mask, rotations = columns <= columns[:, None], self.rotations[head : self.length, None]
+        mask, rotations = columns <= columns[:, None], self.rotations[head : head + longest, None]
         if not self.uniform:
             written = columns >= padding[:, None]
             # padding looks at itself: a row of -inf would be NaN
             mask = ((mask & written[:, None]) | torch.eye(longest, dtype=torch.bool))[:, None]
             rotations = self.rotations[(columns - padding[:, None]).clamp(min=0) + head][:, :, None]
-            self.bias[:count, :, head : self.length].masked_fill_(~written[:, None], -torch.inf)
+            self.bias[:count, :, :longest].masked_fill_(~written[:, None], -torch.inf)
         x = self.embedding[ids]
         if views is not None:
             rotations = self._show_images(x, padding.tolist(), views)
+        self.common = None
         if head:
-            self._run_common(prompts[0][:head], count)
+            self.common = self._run_common(prompts[0][:head])
             mask = torch.cat([mask.new_ones(*mask.shape[:-1], head), mask], -1)
-        self._run(x, mask, rotations, head)
+        self._run(x, mask, rotations, self.cache)
         return self._logits(x[:, -1])
 
-    def _run_common(self, tokens: Sequence[int], count: int) -> None:
-        """Run what ``count`` prompts begin with, and give each of their rows its keys and values."""
-        length = len(tokens)
-        columns = torch.arange(length)
+    def _run_common(self, tokens: Sequence[int]) -> Tensor:
+        """Run what all prompts begin with; returns its keys and values [layers, 2, 1, kv_heads, n, size]."""
+        columns = torch.arange(len(tokens))
         x = self.embedding[torch.tensor([list(tokens)])]
-        self._run(x, columns <= columns[:, None], self.rotations[:length, None], 0)
-        self.cache[:, :, 1:count, :, :length] = self.cache[:, :, :1, :, :length]
+        cache = torch.empty(len(self.layers), 2, 1, self.kv_heads, len(tokens), self.size)
+        self._run(x, columns <= columns[:, None], self.rotations[: len(tokens), None], cache)
+        return cache
 
-    def _run(self, x: Tensor, mask: Tensor, rotations: Tensor, begin: int) -> None:
-        """Run tokens [P, n, hidden], changed in place, at the columns from ``begin`` on.
+    def _run(self, x: Tensor, mask: Tensor, rotations: Tensor, caches: Tensor) -> None:
+        """Run tokens [P, n, hidden], changed in place, behind what ``common`` holds; ``caches``: of their columns.
 
-        mask: bool [..., n, begin + n], what each sees; rotations: complex, of [P, n, heads, size / 2].
+        mask: bool [..., n, common + n], what each sees; rotations: complex, of [P, n, heads, size / 2].
         """
-        (count, longest, _), grouped = x.shape, self.kv_heads != self.heads
-        end, kv = begin + longest, self.heads + self.kv_heads
+        (count, longest, _), kv, grouped = x.shape, self.heads + self.kv_heads, self.kv_heads != self.heads
         for number, layer in enumerate(self.layers):
             qkv = self._qkv(x.view(-1, self.hidden), layer).view(count, longest, -1, self.size)
             torch.view_as_complex(qkv[:, :, :kv].unflatten(-1, (-1, 2))).mul_(rotations)
             q, k, v = (part.transpose(1, 2) for part in qkv.split([self.heads, self.kv_heads, self.kv_heads], 2))
-            for cache, new in zip(self.cache[number], (k, v), strict=True):
-                cache[:count, :, begin:end] = new
-                cache[:count, :, end : self.least] = 0  # 0 x NaN is NaN
-            if begin:
-                k, v = self.cache[number, :, :count, :, :end]
+            for cache, new in zip(caches[number], (k, v), strict=True):
+                cache[:count, :, :longest] = new
+                cache[:count, :, longest : self.least] = 0  # 0 x NaN is NaN
+            if self.common is not None:
+                before = self.common[number].expand(-1, count, -1, -1, -1)
+                k, v = (torch.cat(parts, 2) for parts in zip(before, (k, v), strict=True))
             a = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, enable_gqa=grouped)
             self._rest(x.view(-1, self.hidden), a.transpose(1, 2).reshape(count * longest, -1), layer)
 
@@ -262,9 +263,26 @@ class HandDecoder:
             torch.mul(pairs[:, :heads], rotations, out=turned)
             torch.mul(pairs[:, heads:-kv_heads], rotations, out=new_keys)
             new_values.copy_(qkv.view(rows, -1, size)[:, -kv_heads:])
-            weights = torch.baddbmm(bias, q, keys).softmax(-1)
-            self._rest(x, torch.bmm(weights, values).view(rows, -1), layer)
+            scores = torch.baddbmm(bias, q, keys)
+            if self.common is None:
+                attended = torch.bmm(scores.softmax(-1), values)
+            else:
+                attended = self._attend(queries, scores, values, *self.common[number, :, 0])
+            self._rest(x, attended.view(rows, -1), layer)
         return self._logits(x)
+
+    def _attend(self, queries: Tensor, scores: Tensor, values: Tensor, keys: Tensor, more_values: Tensor) -> Tensor:
+        """Return what the queries [rows, heads, size] attend to, [rows, kv_heads, ..., size], with a common beginning.
+
+        scores, values: of each row's own columns, [rows * kv_heads, ...]; keys, more_values: [kv_heads, n, size].
+        """
+        own = (len(queries), self.kv_heads, self.heads // self.kv_heads, -1)
+        common = (self.kv_heads, len(queries), own[2], -1)
+        q = queries.view(own).transpose(0, 1).reshape(self.kv_heads, -1, self.size)
+        before = torch.bmm(q, keys.transpose(1, 2)).view(common).transpose(0, 1)
+        before, behind = torch.cat([before, scores.view(own)], -1).softmax(-1).tensor_split([keys.shape[1]], -1)
+        before = torch.bmm(before.transpose(0, 1).reshape(self.kv_heads, q.shape[1], -1), more_values)
+        return torch.bmm(behind.flatten(0, 1), values).view(own).add_(before.view(common).transpose(0, 1))
 
     def _places(self, number: int, width: int, at: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return views of one layer's cache: keys [rows * kv_heads, size, width], values [rows * kv_heads, width,

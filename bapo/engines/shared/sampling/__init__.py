@@ -96,9 +96,10 @@ def sample(
     if positions and longest > positions:
         cure = "lower sampling.max_prompt_tokens or sampling.max_response_tokens"
         raise UserError(f"a prompt and its response may take {longest} tokens, but the model has {positions}; {cure}")
-    if model.device.type == "cpu":
-        max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, longest)))
     by_hand = shortcut("sampler", model) if fast else None
+    if model.device.type == "cpu":
+        held = longest - (by_hand.common_beginning(sequences) if by_hand is not None and images is None else 0)
+        max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, held)))
     model.eval()
     # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
     with torch.no_grad() if by_hand is None else torch.inference_mode():
