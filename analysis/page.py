@@ -123,19 +123,17 @@ class Table:
 class Page:
     """Tables under one heading.
 
-    introduction: sentences above them; notes: how to read all of them; caption: of the one LaTeX table that holds the
-    rows of all tables under their titles; "": each is a LaTeX table of its own.
+    notes: how to read all of them; caption: of the one LaTeX table that holds the rows of all tables under their
+    titles; "": each is a LaTeX table of its own.
     """
 
     heading: str
     tables: Sequence[Table]
     notes: Sequence[str] = ()
-    introduction: Sequence[str] = ()
     caption: str = ""
 
     def markdown(self) -> str:
         lines = [f"# {self.heading}", ""]
-        lines += [*(f"- {sentence}" for sentence in self.introduction), ""] if self.introduction else []
         lines += [table.markdown() for table in self.tables]
         lines += ["## Notes", "", *(f"- {note}" for note in self.notes)] if self.notes else []
         return "\n".join(lines).rstrip() + "\n"

@@ -293,9 +293,8 @@ def judged(scale: str, home: Path) -> list[str]:
 
 def claimed() -> list[str]:
     """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
-    files = [parse_yaml(path) for path in sorted(CLAIMS.glob("*.yaml"))]
-    claims = [claim for content in files if isinstance(content, list) for claim in content if isinstance(claim, dict)]
-    return list(dict.fromkeys(study for claim in claims for study in with_studies(claim).get("studies") or []))
+    claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in parse_yaml(path)]
+    return list(dict.fromkeys(study for claim in claims for study in with_studies(claim).get("studies", ())))
 
 
 def with_studies(claim: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from analysis import audit, text
-from analysis.products import FIGURES, LEDGER, MAIN, imported, robustness_reports
+from analysis.products import FIGURES, LEDGER, MAIN, TABLES, imported, robustness_reports
 from analysis.study import load, workflow_command
 from bapo import project
 from bapo.errors import UserError
@@ -66,7 +66,7 @@ def write(home: Path, out: Path | None = None) -> Path:
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), None))
     files = {
         "tables": _parts(home / "tables", path.parent),
-        "figures": _figures(home / "figures", path.parent),
+        "figures": _parts(home / "figures", path.parent, "svg"),
         "sweeps": [part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
     }
     loader = jinja2.FileSystemLoader(TEMPLATES)
@@ -105,42 +105,34 @@ def _imports(home: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def _parts(folder: Path, page: Path) -> list[Part]:
-    """Return every NAME.md of a folder, the paper's tables first, and NAME_*.svg, .csv, .tex with it."""
-    pages = sorted(folder.glob("*.md"), key=lambda p: (not p.stem.startswith("table"), p.stem))
+def _parts(folder: Path, page: Path, kind: str = "md") -> list[Part]:
+    """Return a part for every NAME.kind of a folder, in the order of the products: NAME.* and NAME_* belong to it."""
+    order = [*TABLES, *FIGURES]
+    stems = sorted((p.stem for p in folder.glob(f"*.{kind}")), key=lambda s: (order.index(s) if s in order else 99, s))
+    owned: dict[str, list[Path]] = {stem: [] for stem in stems}
+    for path in sorted(folder.glob("*.*")):
+        if owners := [stem for stem in stems if path.stem == stem or path.stem.startswith(f"{stem}_")]:
+            owned[max(owners, key=len)].append(path)
     parts = []
-    for stem, path in ((path.stem, path) for path in pages):
-        longer = tuple(p.stem for p in pages if p.stem.startswith(f"{stem}_"))
-        named = [p for p in sorted(folder.glob(f"{stem}*")) if p.stem == stem or p.stem.startswith(f"{stem}_")]
-        own = [p for p in named if not (longer and p.stem.startswith(longer))]
-        title, body = _titled(path.read_text(encoding="utf-8"))
+    for stem, own in owned.items():
+        written = folder / f"{stem}.md"
+        title, body = _titled(written.read_text(encoding="utf-8") if written.exists() else "")
         pictures = [_picture(p, page) for p in own if p.suffix == ".svg"]
         numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
-        parts.append(Part(stem, title or _spoken(stem), markdown(body), pictures, numbers))
+        parts.append(Part(stem, title or _heading(stem), markdown(body), pictures, numbers))
     return parts
-
-
-def _figures(folder: Path, page: Path) -> list[Part]:
-    """Return every figure in the paper's order, then the others by name."""
-    order = [*FIGURES]
-    known = sorted(folder.glob("*.svg"), key=lambda p: (order.index(p.stem) if p.stem in order else len(order), p.stem))
-    numbers = {p.stem: [os.path.relpath(p.with_suffix(".csv"), page)] for p in known if p.with_suffix(".csv").exists()}
-    pictures = {p.stem: _picture(p, page) for p in known}
-    return [Part(stem, shown.title, Markup(""), [shown], numbers.get(stem, ())) for stem, shown in pictures.items()]
 
 
 def _picture(path: Path, page: Path) -> Picture:
     svg = path.read_text(encoding="utf-8", errors="replace")
-    known = FIGURES.get(path.stem)
-    title = known.heading if known else _spoken(path.stem)
     caption = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
     image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
     shown = " ".join(html.unescape(caption[1]).split()) if caption else ""
-    return Picture(title, image, shown, os.path.relpath(path, page))
+    return Picture(_heading(path.stem), image, shown, os.path.relpath(path, page))
 
 
-def _spoken(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+def _heading(name: str) -> str:
+    return FIGURES[name].heading if name in FIGURES else name.replace("_", " ").capitalize()
 
 
 def _titled(page: str) -> tuple[str, str]:

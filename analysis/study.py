@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from bapo.store.files import SUMMARY, read_json
 from bapo.validate import wrong
 
 #: the paper's row order; a method that it does not name comes before BAPO's own variants
-ORDER = ("grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")
+ORDER = ("base", "grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")
 LAST = ("bapo_without_x2", "bapo_without_x3", "bapo")
 STRICT = ConfigDict(extra="forbid")  # a field that does not exist is a mistake
 
@@ -47,8 +47,23 @@ class Base:
     model_title: str = ""
 
 
-@dataclass(frozen=True)
-class StudyFile:
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a study file says of the study itself."""
+
+    scale: str = ""
+    note: str = ""
+    name: str = ""  # of experiments/study/; "" where another program wrote the file
+    title: str = ""
+    reference: str = "grpo"  # the method that the others are compared with
+    config: tuple[str, ...] = ()  # what the workflow was given after --config
+    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
+    #: of a study that chooses: task -> method -> the variants that the setting names for it
+    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile(About):
     """The fields of a study file, which the workflow writes as JSON."""
 
     __pydantic_config__ = STRICT
@@ -56,15 +71,6 @@ class StudyFile:
     bases: tuple[Base, ...] = ()
     #: task -> name, title[, the paper's name] of each
     benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    scale: str = ""
-    note: str = ""
-    name: str = ""  # of experiments/study/; "" where another program wrote the file
-    title: str = ""
-    reference: str = "grpo"  # the method that the others are compared with
-    config: tuple[str, ...] | None = None  # what the workflow was given after --config
-    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
-    #: of a study that chooses: task -> method -> the variants that the setting names for it
-    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def read_file(path: Path) -> StudyFile:
@@ -107,20 +113,12 @@ class Block:
         return plain(self.method_title(method))
 
 
-@dataclass(frozen=True)
-class Study:
-    """The runs of a study file by task and model; its other fields are those of :class:`StudyFile`."""
+@dataclass(frozen=True, kw_only=True)
+class Study(About):
+    """The runs of a study file by task and model."""
 
-    scale: str
-    note: str
     blocks: tuple[Block, ...]
     target: str  # the Snakemake target that makes what is missing; several where studies were laid over each other
-    config: tuple[str, ...] = ()
-    curves: tuple[str, ...] = ()
-    name: str = ""
-    reference: str = "grpo"
-    title: str = ""
-    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
@@ -167,14 +165,10 @@ def load(path: Path, target: str | None = None) -> Study:
     """
     file = read_file(path)
     places = dict.fromkeys((c.task, c.model) for c in file.cells)
-    config = file.config
-    if config is None:
-        config = (f"scale={file.scale}",) if file.scale not in ("", "laptop") else ()
     return Study(
-        **{key: getattr(file, key) for key in ("scale", "note", "curves", "name", "reference", "title", "chosen")},
+        **{f.name: getattr(file, f.name) for f in fields(About)},
         blocks=tuple(_block(file, task, model, path) for task, model in places),
         target=target or (f"runs_{file.name}" if file.name else "figures"),
-        config=config,
     )
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    Grid = tuple[Figure, Sequence[Axes]]
+
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
 WINE = "#882255"  # of Tol's muted scheme, safe as well
@@ -33,15 +35,6 @@ METHODS: dict[str, tuple[str, Any]] = {
     "remix": (GREY, (0, (1, 1))),
     "bapo_without_x2": (ORANGE, (0, (4, 1.2))),
     "bapo_without_x3": (BLACK, (0, (1.2, 1.2))),
-    "bapo+v10": (SKY, "-"),
-    "bapo+v20": (BLUE, (0, (5, 1.5))),
-    "bapo+m1": (ORANGE, (0, (1.2, 1.2))),
-    "bapo+m10": (BLACK, (0, (5, 1.5))),
-    "bapo+fixed_0_2": (BLUE, (0, (3, 1.2, 1, 1.2))),
-    "bapo+fixed_3_4": (BLACK, "-"),
-    "bapo+gaussian": (BLUE, (0, (4, 1.2))),
-    "bapo+uniform": (GREEN, (0, (3, 1.2, 1, 1.2))),
-    "bapo+mini": (PURPLE, (0, (4, 1.2))),
     "bapo": (VERMILLION, "-"),
 }
 #: colours of methods that this file does not know
@@ -69,7 +62,7 @@ def settings() -> Any:
     return matplotlib.rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
 
 
-def grid(caption: str, count: int, across: int = 3, height: float = 2.1, **options: Any) -> tuple[Figure, list[Axes]]:
+def grid(caption: str, count: int, across: int = 3, height: float = 2.1, **options: Any) -> Grid:
     """Return a figure and its ``count`` panels, ``across`` in a row; the caption stands below them.
 
     height: inches of a row; options: of ``Figure.subplots``. No pyplot: no global state, no display.
@@ -79,10 +72,8 @@ def grid(caption: str, count: int, across: int = 3, height: float = 2.1, **optio
     rows, lines = -(-count // across), textwrap.wrap(" ".join(caption.split()), 132)
     fig = Figure(figsize=(WIDTH, rows * height + 0.14 * len(lines) + 0.4), layout="constrained")
     axes = list(fig.subplots(rows, across, squeeze=False, **options).flat)
-    for unused in axes[count:]:
-        unused.set_visible(False)
     fig.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7, color="#333333", linespacing=1.3)
-    return fig, axes[:count]
+    return fig, shown(axes, count)
 
 
 def nothing(caption: str) -> tuple[Figure, pd.DataFrame]:
@@ -98,25 +89,6 @@ def legend(fig: Figure, axes: Iterable[Axes], columns: int = 5, **options: Any) 
     """Draw one legend for panels above the figure, each label once."""
     handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=columns, **options)
-
-
-def title(axes: Axes, words: str) -> None:
-    """Draw the title of a panel: its first line bold, the others smaller."""
-    first, *others = words.split("\n")
-    axes.set_title("\n".join(others), loc="left", fontsize=7.2)
-    room: dict[str, Any] = {"xytext": (0, 4 + 9.5 * len(others)), "textcoords": "offset points", "va": "bottom"}
-    axes.annotate(first, (0, 1), xycoords="axes fraction", fontsize=8.5, fontweight="bold", **room)
-
-
-def band(axes: Axes, method: str, index: int, values: pd.DataFrame, label: str = "", **look: Any) -> None:
-    """Draw the mean over seeds in the method's look, and a band from the lowest to the highest seed.
-
-    values: a row a step, a column a seed.
-    """
-    line = method_line(method, index) | look
-    low, high = values.min(axis=1), values.max(axis=1)
-    axes.fill_between(values.index, low, high, color=line["color"], alpha=0.15, linewidth=0)
-    axes.plot(values.index, values.mean(axis=1), zorder=4 if method == "bapo" else 3, label=label, **line)
 
 
 def whiskers(axes: Axes, x: Any, y: Any, ends: tuple[Any, Any], along: str = "x", **look: Any) -> None:
@@ -136,12 +108,11 @@ def step_axis(axes: Axes, last: int) -> None:
     axes.set_xlabel("training step", labelpad=1)
 
 
-def same_scale(panels: Sequence[Axes]) -> None:
-    """Give panels the range of the value axis that holds all of them."""
-    limits = [axes.get_ylim() for axes in panels]
-    low, high = min(low for low, _ in limits), max(high for _, high in limits)
-    for axes in panels:
-        axes.set_ylim(low, high)
+def shown(panels: Sequence[Axes], count: int) -> Sequence[Axes]:
+    """Return the first ``count`` panels of a row, and hide the others."""
+    for unused in panels[count:]:
+        unused.set_visible(False)
+    return panels[:count]
 
 
 def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str, title: str = "") -> list[Path]:

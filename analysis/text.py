@@ -1,12 +1,14 @@
-"""Numbers and intervals as text, flat configurations, and CSV files."""
+"""Numbers, intervals and sentences as text, flat configurations, and CSV files."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bapo import validate
 from bapo.store.files import write_text
 
 if TYPE_CHECKING:
@@ -17,11 +19,16 @@ if TYPE_CHECKING:
 #: printed where there is no number (an en dash)
 MISSING = "\u2013"
 BOLD, UNDERLINE = "bold", "underline"
-#: what the intervals of differences let vary
-VARIES = (
-    "Intervals of differences cover the test problems and, from two seeds on, the training seeds. They do not cover "
-    "the choice of base model and training problems."
-)
+
+
+@lru_cache(maxsize=1)
+def _sentences() -> dict[str, list[str]]:
+    return validate.parse_yaml(Path(__file__).with_name("words.yaml"))
+
+
+def words(*keys: str, **fields: object) -> list[str]:
+    """Return the sentences under keys of ``words.yaml``, their fields filled in."""
+    return [sentence.format(**fields) for key in keys for sentence in _sentences()[key]]
 
 
 def number(value: float | None, digits: int = 1) -> str:

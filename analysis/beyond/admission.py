@@ -290,7 +290,7 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
             style.whiskers(axes, here[column], places, ends, color=colour, fmt=marker, label=label)
         axes.set_xlim(left=0)
         axes.set_xlabel("% of re-evaluations")
-        style.title(axes, f"stored at {kind}" if kind != "all" else "all")
+        axes.set_title(f"stored at {kind}" if kind != "all" else "all")
     panels[0].set_ylim(len(titles) - 0.5, -0.5)
     panels[0].set_yticks(range(len(titles)), titles, fontsize=7)
     style.legend(fig, panels)

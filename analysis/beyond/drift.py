@@ -40,7 +40,7 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     longer = len({steps for _, steps in curves}) > 1
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
     caption = CAPTION.format(seeds=frames.seed_words(study.blocks), note=study.note)
-    fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4)
+    fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4, sharey=True)
     for axes, (task, model, family) in zip(panels, places, strict=True):
         here = frames.of(frame, task=task, model=model, family=family)
         axes.axhline(0, color="#444444", linewidth=0.8)
@@ -53,8 +53,7 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
             style.whiskers(axes, means["drift"], means["mean"], ends, "y", color=colour, fmt=f"{marker}-", label=label)
         axes.set_xlim(left=0)
         axes.set_xlabel("total variation from the rollout policy")
-        style.title(axes, here["family_title"].iloc[0])
-    style.same_scale(panels)
+        axes.set_title(here["family_title"].iloc[0])
     panels[0].set_ylabel("minus the reference (points)")
     style.legend(fig, panels)
     return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))

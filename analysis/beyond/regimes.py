@@ -163,7 +163,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
                 style.whiskers(axes, x, here["difference"], ends, "y", color=colour, fmt=marker, label=verdict)
         axes.set_xlim(0, 100)
         axes.set_xlabel("share at 0/8 (%)")
-        style.title(axes, f"equal {budget}")
+        axes.set_title(f"equal {budget}")
     panels[0].set_ylabel("difference (points)")
     style.legend(fig, panels)
     return fig

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import probes, reading, results, style
+from analysis import probes, results, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
 from analysis.results import AVERAGE, BASE, Result
@@ -19,120 +19,95 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Figure 6's columns: title, the methods beside BAPO, how BAPO is called there
-COLUMNS = (
-    ("periods v and m", re.compile(r"bapo\+[vm]\d+"), "v = {v}, m = {m}"),
-    ("parts of the buffer", re.compile(r"bapo_without_x[23]"), "BAPO"),
-    ("thresholds of X3", re.compile(r"bapo\+fixed_\w+"), "adaptive"),
-)
+#: Figure 6's rows: title -> the methods beside BAPO
+ABLATIONS = {
+    "periods v and m": re.compile(r"bapo\+[vm]\d+"),
+    "parts of the buffer": re.compile(r"bapo_without_x[23]"),
+    "thresholds of X3": re.compile(r"bapo\+fixed_\w+"),
+}
 #: Figure 10's methods
 FILTERS = ("bapo+gaussian", "bapo+uniform", "bapo")
-WORDS = (
-    "Test accuracy of runs that are evaluated: the last checkpoint, mean over benchmarks and seeds, small dots: each "
-    "seed, 95% interval for new problems and new seeds; dotted: the base model. "
-)
-ACCURACY = "test_accuracy"
+HELD_OUT, ACCURACY = "held_out_accuracy", "test_accuracy"
+#: measure along training -> the column that is drawn, and its name
+MEASURES = {
+    "reward_mean": ("smoothed", "mean reward"),
+    HELD_OUT: ("value", "held-out problems, share correct"),
+    "gradient_norm": ("smoothed", "gradient norm"),
+}
+#: what a row of panels shows: a block, a title, the methods
+Row = tuple[Block, str, Sequence[str]]
 
 
 def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Draw above training reward, a column an ablation, and below the test accuracy of the methods evaluated."""
-    names = [m for b in study.blocks for m in b.methods if m == "bapo" or any(c.fullmatch(m) for _, c, _ in COLUMNS)]
-    study = frames.part(study, methods=names)
-    curves, window = frames.smoothed(study, ["reward_mean"])
-    ends = accuracies(study)
-    frame = _joined([part for b in study.blocks for part in (frames.of_block(curves, b), accuracy_rows(b, ends[b]))])
-    caption = (
-        f"Above: mean reward of the fresh rollouts at each step, mean over {frames.seed_words(study.blocks)}"
-        f"{frames.averaged(window)}; band: lowest to highest seed. v: steps between two refreshes of the rollout "
-        "policy, whose reward this is; m: between two re-evaluations. "
-        f"{WORDS}{study.note}"
-    )
-    across = len(COLUMNS)
-    fig, panels = style.grid(caption, 2 * across * len(study.blocks), across, 1.9)
-    for i, block in enumerate(study.blocks):
-        above, under = panels[2 * across * i :][:across], panels[2 * across * i + across :][:across]
-        for upper, lower, (name, _, _), labels in zip(above, under, COLUMNS, _labels(block, study), strict=True):
-            upper.set_visible(bool(labels))
-            lower.set_visible(bool(labels))
-            lines(upper, frames.of_block(curves, block), block, "smoothed", labels)
-            style.title(upper, f"{name}\n{block.title}")
-            dots(lower, block, ends[block], labels)
-        style.same_scale([axes for axes in above if axes.get_visible()])
-        above[0].set_ylabel("mean reward")
-    return fig, frame
+    """Draw a row an ablation: training reward, and the test accuracy of the methods evaluated."""
+    named = {m for b in study.blocks for m in b.methods for ablation in ABLATIONS.values() if ablation.fullmatch(m)}
+    study = frames.part(study, methods=["bapo", *named])
+    rows = [
+        (block, name, [*methods, "bapo"])
+        for block in study.blocks
+        for name, ablation in ABLATIONS.items()
+        if (methods := [m for m in block.methods if ablation.fullmatch(m)])
+    ]
+    frame, averaged = frames.smoothed(study, ["reward_mean"])
+    caption = frames.caption(study, "ablations", "ends", averaged=averaged)
+    return _draw(study, frame, rows or [(b, "", list(b.methods)) for b in study.blocks], caption)
 
 
 def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
-    study = frames.part(study, methods=FILTERS)
-    norms, window = frames.smoothed(study, ["gradient_norm"])
-    ends = accuracies(study)
-    parts, samples = [], 0
-    for block in study.blocks:
-        for m in block.methods:
-            found = probes.read(block, m, study, "probe")
-            samples = samples or found.samples
-            values = np.stack([correct.mean(axis=1) / found.samples for correct in found.correct])
-            columns = {"value": values, "smoothed": values}
-            parts.append(frames.by_seed(block, m, np.array(found.steps), columns, measure="held_out_accuracy"))
-            parts.append(frames.of_block(norms, block, method=m))
-        parts.append(accuracy_rows(block, ends[block]))
-    frame = _joined(parts)
-    caption = (
-        f"Left: share of correct answers to held-out problems, {samples} samples each; star: BAPO's best step by that "
-        "measure, which flatters it, as the best of several always does. Middle: norm of the gradient"
-        f"{frames.averaged(window)}. Mean over {frames.seed_words(study.blocks)}, band: lowest to highest seed. "
-        f"{WORDS}{study.note}"
-    )
-    fig, panels = style.grid(caption, 3 * len(study.blocks), 3)
-    for i, block in enumerate(study.blocks):
-        left, middle, right = panels[3 * i : 3 * i + 3]
-        labels = {m: "range (BAPO)" if m == "bapo" else frames.short(block.plain_title(m)) for m in block.methods}
-        held_out = frames.of_block(frame, block, measure="held_out_accuracy")
-        lines(left, held_out.assign(value=100 * held_out["value"]), block, "value", labels)
-        if "bapo" in block.methods:
-            mean = 100 * frames.wide(frames.of(held_out, method="bapo"), "value").mean(axis=1)
-            color = style.method_line("bapo")["color"]
-            left.plot(mean.idxmax(), mean.max(), "*", color=color, markersize=11, markeredgecolor="white", zorder=6)
-        lines(middle, frames.of_block(norms, block), block, "smoothed", labels)
-        middle.set_ylim(0, None)
-        dots(right, block, ends[block], labels)
-        for axes, name in ((left, "held-out problems, correct (%)"), (middle, "gradient norm")):
-            style.title(axes, f"{block.title}\n{name}")
-    return fig, frame
-
-
-def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.concat(parts, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
+    study = frames.part(study, methods=FILTERS)
+    norms, averaged = frames.smoothed(study, ["gradient_norm"])
+    read = {(b, m): probes.read(b, m, study, "probe") for b in study.blocks for m in b.methods}
+    parts = [(_held_out(b, m, found), frames.of_block(norms, b, method=m)) for (b, m), found in read.items()]
+    samples = next(iter(read.values())).samples
+    caption = frames.caption(study, "filters", "ends", samples=samples, averaged=averaged)
+    rows = [(b, "", list(b.methods)) for b in study.blocks]
+    return _draw(study, pd.concat([frame for pair in parts for frame in pair]), rows, caption)
 
 
-def _labels(block: Block, study: Study) -> list[dict[str, str]]:
-    """Return the methods of each column of Figure 6 with what they are called in it."""
-    columns = []
-    for _, chosen, bapo in COLUMNS:
-        labels = {m: frames.short(block.plain_title(m)) for m in block.methods if chosen.fullmatch(m)}
-        if "bapo" in block.methods:
-            method = reading.config(block.methods["bapo"][0], study).get("method", {})
-            labels["bapo"] = bapo.format(**method) if {"v", "m"} <= set(method) else "BAPO"
-        columns.append(labels)
-    if not any(columns):  # none of the paper's ablations: what there is
-        columns[0] = {m: block.plain_title(m) for m in block.methods}
-    return columns
+def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
+    """Draw rows of panels: the measures of the frame, then test accuracy, which is added to the frame."""
+    import pandas as pd
+
+    measures = [measure for measure in MEASURES if measure in set(frame["measure"])]
+    ends, across = {b: accuracies(b, study) for b in study.blocks}, len(measures) + 1
+    fig, panels = style.grid(caption, across * len(rows), across, 1.9)
+    for i, (block, title, methods) in enumerate(rows):
+        labels = {m: block.plain_title(m) for m in methods if m in block.methods}
+        *curves, right = panels[across * i : across * (i + 1)]
+        for axes, measure in zip(curves, measures, strict=True):
+            (column, name), here = MEASURES[measure], frames.of_block(frame, block, measure=measure)
+            lines(axes, here, block, column, labels)
+            axes.set_ylabel(name)
+            axes.set_title(f"{title or block.task_title}\n{block.title if title else block.model_title}")
+            if measure == HELD_OUT and "bapo" in block.methods:
+                mean, look = frames.of(here, method="bapo").groupby("step")["value"].mean(), style.method_line("bapo")
+                axes.plot(mean.idxmax(), mean.max(), "*", color=look["color"], markersize=11, zorder=6)
+        dots(right, block, ends[block], labels)
+    parts = [part for b in study.blocks for part in (frames.of_block(frame, b), accuracy_rows(b, ends[b]))]
+    return fig, pd.concat(parts, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
+
+
+def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
+    """Return the share of correct answers to held-out problems, a row a seed and step."""
+    import pandas as pd
+
+    shares = [correct.mean(axis=1) / found.samples for correct in found.correct]
+    wide = pd.DataFrame(shares, pd.Index(found.seeds, name="seed"), pd.Index(found.steps, name="step"))
+    long = wide.stack().rename("value").reset_index()
+    return long.assign(**block.keys(method), measure=HELD_OUT, smoothed=long["value"])
 
 
 # ------------------------------------------------------------------------------------------------ test accuracy
 
 
-def accuracies(study: Study) -> dict[Block, dict[str, Result]]:
-    """Return by block the methods all of whose runs are evaluated, and last the base where it is."""
-    known = {(b.task, b.model): results.collect(b, study) for b in evaluated(study).blocks}
-    ends = {}
-    for b in study.blocks:
-        rows = {r.method: r for r in sorted(known.get((b.task, b.model), []), key=lambda r: r.is_base)}
-        ends[b] = {m: r for m, r in rows.items() if r.is_base or len(r.seeds) == len(b.methods[m])}
-    return ends
+def accuracies(block: Block, study: Study) -> dict[str, Result]:
+    """Return the methods all of whose runs are evaluated, and last the base where it is."""
+    known = [b for b in evaluated(study).blocks if (b.task, b.model) == (block.task, block.model)]
+    rows = sorted((r for b in known for r in results.collect(b, study)), key=lambda r: r.is_base)
+    return {r.method: r for r in rows if r.is_base or len(r.seeds) == len(block.methods[r.method])}
 
 
 def accuracy_rows(block: Block, ends: Mapping[str, Result]) -> pd.DataFrame:
@@ -153,11 +128,10 @@ def dots(axes: Axes, block: Block, ends: Mapping[str, Result], labels: Mapping[s
     colours = {m: style.method_line(m, i)["color"] for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:
-            mean = ends[method].mean(AVERAGE)
-            e, seeds = mean.tested, np.multiply(100, mean.seed_means)
-            axes.plot([100 * e.low, 100 * e.high], [row, row], color=colours[method], linewidth=1.2)
-            axes.plot(seeds, [row + 0.2] * len(seeds), ".", color=colours[method], markersize=2.5)
-            axes.plot(100 * e.mean, row, "o", color=colours[method], markersize=4)
+            mean, colour = ends[method].mean(AVERAGE), colours[method]
+            axes.plot(np.multiply(100, [mean.tested.low, mean.tested.high]), [row, row], color=colour, linewidth=1.2)
+            axes.plot(np.multiply(100, mean.seed_means), [row + 0.2] * len(mean.seed_means), ".", color=colour, ms=2.5)
+            axes.plot(100 * mean.mean, row, "o", color=colour, markersize=4)
     if BASE in ends:
         axes.axvline(100 * ends[BASE].mean(AVERAGE).mean, color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
     axes.set_ylim(len(labels) - 0.5, -0.5)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = ["x1", "x2", "x3", "batch_groups"]
 #: Figure 8 shows the ablations beside BAPO
 VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
 
@@ -24,9 +23,7 @@ VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
 def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw BAPO and its ablations on mathematics side by side."""
     study = frames.part(study, ("mathematics",), VARIANTS)
-    order = {m: i for i, m in enumerate(VARIANTS)}
-    panels = [(b, m) for b in study.blocks for m in sorted(b.methods, key=lambda m: order.get(m, len(order)))]
-    return _draw(study, panels)
+    return _draw(study, [(b, m) for b in study.blocks for m in sorted(b.methods, key=lambda m: (m not in VARIANTS, m))])
 
 
 def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
@@ -35,40 +32,34 @@ def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
     return _draw(study, [(b, m) for b in study.blocks for m in b.methods])
 
 
-def _draw(study: Study, panels: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.DataFrame]:
+def _draw(study: Study, shown: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel for every (block, method): groups in the batch of each step; red: the batch size B."""
     import pandas as pd
 
+    fig, panels = style.grid(frames.caption(study, "batch_composition"), len(shown), 3, sharey=True)
     parts = []
-    for block, method in panels:
+    for axes, (block, method) in zip(panels, shown, strict=True):
         size = reading.setting(block.methods[method][0], "train", "batch_size", study)
-        frame = reading.steps(block, method, study, COLUMNS)
-        parts.append(frame.assign(task=block.task, model=block.model, method=method, batch_size=size))
-    caption = (
-        f"Prompt groups in the training batch of each step, stacked, mean over {frames.seed_words(study.blocks)}; red "
-        "line: the configured batch B, which GRPO always fills. Percentages: mean share of B over the run. "
-        f"{study.note}"
-    )
-    fig, grid = style.grid(caption, len(panels), 3, sharey=True)
-    for axes, (block, method), frame in zip(grid, panels, parts, strict=True):
-        _panel(axes, frame, f"{block.plain_title(method)}: {block.task_title}\n{block.model_title}")
-    grid[0].set_ylabel("groups in the batch")
-    style.legend(fig, grid)
+        frame = reading.steps(block, method, study, [*style.PARTS, "batch_groups"])
+        parts.append(frame.assign(**block.keys(method), batch_size=size))
+        mean = frame.groupby("step")[list(style.PARTS)].mean()
+        _stack(axes, mean)
+        axes.axhline(size, color="#CC0000", linewidth=1.4, label="batch size $B$")
+        shares = "  ".join(f"$X_{p[1]}$ {mean[p].mean() / size:.0%}" for p in style.PARTS) + f"  of $B$ = {size}"
+        axes.set_title(f"{block.plain_title(method)}: {block.task_title}\n{block.model_title}\n{shares}")
+    panels[0].set_ylabel("groups in the batch")
+    style.legend(fig, panels)
     return fig, pd.concat(parts, ignore_index=True)
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, title: str) -> None:
-    size = int(frame["batch_size"].iloc[0])
-    mean = frame.groupby("step")[COLUMNS].mean()
+def _stack(axes: Axes, mean: pd.DataFrame) -> None:
+    """Draw stairs: thousands of bars would make a slow and heavy SVG."""
     steps, bottom = mean.index.to_numpy(), np.zeros(len(mean))
     edges = np.append(steps - 0.5, steps[-1] + 0.5)
-    for part, (label, colour) in style.PARTS.items():  # stairs: thousands of bars would make a slow and heavy SVG
+    for part, (label, colour) in style.PARTS.items():
         height = bottom + mean[part].to_numpy()
         axes.stairs(height, edges, baseline=bottom, fill=True, color=colour, label=label, linewidth=0)
         bottom = height
-    axes.axhline(size, color="#CC0000", linewidth=1.4, label="batch size $B$")
-    shares = "  ".join(f"$X_{p[1]}$ {mean[p].mean() / size:.0%}" for p in style.PARTS) + f"  of $B$ = {size}"
-    style.title(axes, f"{title}\n{shares}")
     style.step_axis(axes, int(steps[-1]))
     axes.set_xlim(edges[0], edges[-1])
     axes.grid(axis="x", visible=False)

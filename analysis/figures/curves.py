@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from analysis import paper, reading, statistics, style, text
 from analysis.figures import frames
@@ -30,89 +27,72 @@ MEASURES = {
 
 
 def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Mapping[str, str] | None = None) -> None:
-    """Draw the mean over seeds of each method's rows, with a band. labels: of those shown."""
-    shown = labels if labels is not None else {m: block.plain_title(m) for m in block.methods}
-    for i, method in enumerate(block.methods):
-        values = frames.wide(frames.of(rows, method=method), column)
-        if method in shown and len(values):
-            style.band(axes, method, i, values, shown[method])
+    """Draw the mean over seeds of each method's rows, and a band from the lowest to the highest seed.
+
+    labels: of the methods that are shown; by default all with their titles.
+    """
+    for method in block.methods:
+        values = frames.of(rows, method=method).groupby("step")[column].agg(["mean", "min", "max"])
+        if len(values) and (labels is None or method in labels):
+            label = labels[method] if labels else block.plain_title(method)
+            band(axes, block, method, values.index, values.to_numpy().T, label)
     style.step_axis(axes, int(rows["step"].max()) if len(rows) else 1)
+
+
+def band(axes: Axes, block: Block, method: str, steps: Any, values: Any, label: str) -> None:
+    """Draw a line in the method's look, and a band around it. values [3, T]: the line, its low and its high end."""
+    look, (line, low, high) = style.method_line(method, list(block.methods).index(method)), values
+    axes.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.plot(steps, line, zorder=4 if method == "bapo" else 3, label=label, **look)
+
+
+def _measures(study: Study, names: Mapping[str, str], key: str, height: float) -> tuple[Figure, pd.DataFrame]:
+    """Draw a row a task and model, a column a measure.
+
+    names: column of steps.parquet -> its name; key: of the caption.
+    """
+    frame, averaged = frames.smoothed(study, list(names))
+    caption, places = frames.caption(study, key, averaged=averaged), [(b, c) for b in study.blocks for c in names]
+    fig, panels = style.grid(caption, len(places), len(names), height)
+    for axes, (block, column) in zip(panels, places, strict=True):
+        lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed")
+        axes.set_title(f"{block.task_title}\n{block.model_title}: {names[column]}")
+    style.legend(fig, panels)
+    return fig, frame
 
 
 def training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
-    study = frames.part(study)
-    frame, window = frames.smoothed(study, ["reward_mean"])
-    caption = (
-        f"Mean reward of the fresh rollouts at each step, {frames.seed_words(study.blocks)} a method"
-        f"{frames.averaged(window)}. Line: mean over seeds; band: lowest to highest seed. Methods with a delayed "
-        "rollout policy show that policy's reward; MoPPS chooses its prompts, so its reward is on other ones. "
-        f"{study.note}"
-    )
-    fig, panels = style.grid(caption, len(study.blocks), 1, 2.5)
-    for axes, block in zip(panels, study.blocks, strict=True):
-        lines(axes, frames.of_block(frame, block), block, "smoothed")
-        style.title(axes, block.title)
-        axes.set_ylabel("mean reward")
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    fig, frame = _measures(frames.part(study), {"reward_mean": MEASURES["reward_mean"]}, "training_curves", 2.5)
     return fig, frame.drop(columns="measure").rename(columns={"value": "reward_mean"})
 
 
-#: the paper's, and one that any study may name under ``also``
+#: the paper's, and one that any study may name
 figure4_training_curves = training_curves
 
 
 def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Draw a row a task and model, a column a measure."""
-    study = frames.part(study, methods=SHOWN)
-    frame, window = frames.smoothed(study, list(MEASURES))
-    caption = (
-        "Of each step: mean reward and length of the fresh rollouts, and the policy's mean entropy over the tokens of "
-        f"the training batch, which methods choose differently. Mean over {frames.seed_words(study.blocks)}"
-        f"{frames.averaged(window)}; band: lowest to highest seed. A delayed rollout policy (BAPO's) shows its own "
-        f"reward and length. A run that recorded no such measure has no line. {study.note}"
-    )
-    fig, panels = style.grid(caption, len(study.blocks) * len(MEASURES), len(MEASURES), 1.8)
-    parts = [(b, column, name) for b in study.blocks for column, name in MEASURES.items()]
-    for axes, (block, column, name) in zip(panels, parts, strict=True):
-        lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed")
-        style.title(axes, f"{block.task_title}\n{block.model_title}: {name}")
-    style.legend(fig, panels)
-    return fig, frame[["task", "model", "method", "seed", "step", "measure", "value", "smoothed"]]
+    """Draw reward, entropy and length, a row a task and model."""
+    return _measures(frames.part(study, methods=SHOWN), MEASURES, "dynamics", 1.8)
 
 
 def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw the responses generated up to each step, a panel a task and model."""
-    import pandas as pd
-
     study = frames.part(study, methods=SHOWN)
-    rows = []
-    for block in study.blocks:
-        for m in block.methods:
-            read = reading.steps(block, m, study, ["fresh_rollouts", "regenerated_rollouts"])
-            read["rollouts"] = read["fresh_rollouts"] + read["regenerated_rollouts"]
-            steps, values = frames.series(read, "rollouts")
-            sums = np.cumsum(values, axis=1).astype(np.int64)
-            rows.append(frames.by_seed(block, m, steps, {"cumulative_rollouts": sums}))
-    frame = pd.concat(rows, ignore_index=True)
-    caption = (
-        "Responses generated up to each step: fresh rollouts, those that dynamic sampling throws away, and "
-        f"re-evaluations; mean over {frames.seed_words(study.blocks)}, band: lowest to highest seed. "
-        f"In brackets: times GRPO. {study.note}"
-    )
-    fig, panels = style.grid(caption, len(study.blocks), max(2, min(3, len(study.blocks))))
+    each = frames.recorded(study, ["fresh_rollouts", "regenerated_rollouts"])
+    sums = each.groupby([*frames.RUN, "step"], sort=False)["value"].sum().groupby(frames.RUN, sort=False).cumsum()
+    frame = sums.astype(int).rename("cumulative_rollouts").reset_index()
+    across = max(2, min(3, len(study.blocks)))
+    fig, panels = style.grid(frames.caption(study, "cumulative_rollouts"), len(study.blocks), across)
     for axes, block in zip(panels, study.blocks, strict=True):
         here = frames.of_block(frame, block)
         ends = here.groupby(["method", "seed"])["cumulative_rollouts"].max().groupby("method").mean()
-        labels = {
-            m: f"{block.plain_title(m)} {text.thousands(ends[m])}"
-            + (f" ({ends[m] / ends['grpo']:.2f}x)" if ends.get("grpo") else "")
-            for m in block.methods
-        }
+        times = {m: f" ({end / ends['grpo']:.2f}x)" if "grpo" in ends else "" for m, end in ends.items()}
+        labels = {m: f"{block.plain_title(m)} {text.thousands(ends[m])}{times[m]}" for m in block.methods}
         lines(axes, here, block, "cumulative_rollouts", labels)
         axes.set_ylim(0, None)
-        axes.yaxis.set_major_formatter(lambda v, _: f"{v / 1000:g}k" if v >= 1000 else f"{v:g}")
-        style.title(axes, f"{block.task_title}\n{block.model_title}")
+        axes.yaxis.set_major_formatter(lambda value, _: text.thousands(value))
+        axes.set_title(f"{block.task_title}\n{block.model_title}")
         axes.legend(loc="upper left", fontsize=7, handlelength=1.2)
     panels[0].set_ylabel("responses generated")
     return fig, frame
@@ -125,43 +105,37 @@ BENCHMARKS = {"mathematics": "amc", "countdown": "cd4", "geometry": "geo3k_test"
 AIME = "aime24"
 #: the panels of Figure 5
 PAIRS = (("grpo", "bapo"), ("grpo", "bapo+mini"), ("dapo", "bapo"))
-#: PPO with triangles, BA-PPO with circles, as in Figure 16
-MARKERS = {"ppo": "^", "ba_ppo": "o"}
+#: the methods of Figure 16
+PPO = ("ppo", "ba_ppo")
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One benchmark of a block and the methods that are compared on it."""
-
-    block: Block
-    benchmark: str
-    methods: tuple[str, ...]
-    title: str
+#: one benchmark of a block, the methods that are compared on it, and a title
+Panel = tuple[Block, str, Sequence[str], str]
 
 
 def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """BAPO against GRPO, its mini test against GRPO, BAPO against DAPO, on what stands for AIME 2024."""
     study = _part(study, [m for pair in PAIRS for m in pair])
-    panels = []
+    panels = list[Panel]()
     for block in study.blocks:
-        pairs: list[tuple[str, ...]] = [pair for pair in PAIRS if all(m in block.methods for m in pair)]
+        pairs = [pair for pair in PAIRS if set(pair) <= set(block.methods)]
         for pair in pairs or [tuple(block.methods)]:
             title = " and ".join(block.plain_title(m) for m in reversed(pair))
-            panels.append(Panel(block, _benchmark(block, AIME), pair, title))
-    return _draw(panels, study)
+            panels.append((block, _benchmark(block, AIME), pair, title))
+    return _draw(panels, study, sharey=len(study.blocks) == 1)
 
 
 def figure12_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """GRPO, DAPO and BAPO, a panel a task and model, on what stands for AMC, CD-4 and the Geometry3K test."""
     study = _part(study, SHOWN)
-    named = {b: _benchmark(b, BENCHMARKS.get(b.task, "")) for b in study.blocks}
-    return _draw([Panel(b, name, tuple(b.methods), b.title) for b, name in named.items()], study)
+    places = [(b, _benchmark(b, BENCHMARKS.get(b.task, ""))) for b in study.blocks]
+    return _draw([(b, name, list(b.methods), b.title) for b, name in places], study)
 
 
 def figure16_ppo(study: Study) -> tuple[Figure, pd.DataFrame]:
     """PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
-    study = _part(study, tuple(MARKERS))
-    return _draw([Panel(b, _benchmark(b, AIME), tuple(b.methods), b.title) for b in study.blocks], study, stars=True)
+    study = _part(study, PPO)
+    return _draw([(b, _benchmark(b, AIME), list(b.methods), b.title) for b in study.blocks], study, stars=True)
 
 
 def _part(study: Study, methods: Sequence[str]) -> Study:
@@ -182,77 +156,46 @@ def _benchmark(block: Block, role: str) -> str:
     return next((n for n in names if block.roles.get(n, n) == role), names[-1])
 
 
-def _name(block: Block, benchmark: str) -> str:
-    """Return its title and, where it stands for one of the paper's, whose part it plays."""
-    title, role = dict(block.benchmarks)[benchmark], block.roles.get(benchmark, benchmark)
-    printed = paper.match(block.task, block.model, block.paper_model)
-    theirs = printed.columns.get(role, role) if printed else role
-    return title if theirs in (benchmark, title) else f"{title} (for {theirs})"
-
-
-def _rows(panel: Panel, method: str, study: Study) -> pd.DataFrame:
-    """Return a method's accuracy on the panel's benchmark in percent, a row a step."""
+def _rows(block: Block, benchmark: str, method: str, study: Study) -> pd.DataFrame:
+    """Return a method's accuracy on a benchmark in percent, a row a step."""
     import pandas as pd
 
-    curve = reading.curves(panel.block.methods[method], panel.benchmark, study)
+    curve = reading.curves(block.methods[method], benchmark, study)
     accuracy = 100 * curve.accuracy
     means = [statistics.mean_over_seeds(accuracy[:, t]).problems for t in range(len(curve.steps))]
-    highest = int(np.argmax([e.mean for e in means]))
-    return pd.DataFrame(
-        {
-            **panel.block.keys(method),
-            "benchmark": panel.benchmark,
-            "step": curve.steps,
-            "accuracy": [e.mean for e in means],
-            "low": [e.low for e in means],
-            "high": [e.high for e in means],
-            "highest": [t == highest for t in range(len(means))],
-            "problems": len(curve.problems),
-            "samples": curve.samples,
-            **{f"seed_{c.seed}": a.mean(axis=1) for c, a in zip(panel.block.methods[method], accuracy, strict=True)},
-        }
-    )
+    frame = pd.DataFrame({"step": curve.steps, **{f: [getattr(e, f) for e in means] for f in ("mean", "low", "high")}})
+    frame = frame.rename(columns={"mean": "accuracy"}).assign(**block.keys(method), benchmark=benchmark)
+    seeds = {f"seed_{c.seed}": a.mean(axis=1) for c, a in zip(block.methods[method], accuracy, strict=True)}
+    highest = frame.index == frame["accuracy"].idxmax()
+    return frame.assign(highest=highest, problems=len(curve.problems), samples=curve.samples, **seeds)
 
 
-def _draw(panels: Sequence[Panel], study: Study, stars: bool = False) -> tuple[Figure, pd.DataFrame]:
-    """Draw a panel each. stars: at the highest point of a curve, and markers."""
+def _draw(
+    panels: Sequence[Panel], study: Study, stars: bool = False, sharey: bool = False
+) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel each. stars: at the highest point of a curve; sharey: one scale for all."""
     import pandas as pd
 
-    data = {(p, m): _rows(p, m, study) for p in panels for m in p.methods}
-    frame = pd.concat(data.values(), ignore_index=True).drop_duplicates(ignore_index=True)
-    star = (
-        "Star: the highest point of a curve, chosen on the test problems themselves: on new problems the same "
-        "checkpoint would mostly lie lower. "
-    )
-    caption = (
-        f"Accuracy of the kept checkpoints, {' or '.join(map(str, sorted(set(frame['samples']))))} samples a problem; "
-        f"step 0: before training. Thick: mean over {frames.seed_words(study.blocks)}; thin: each seed; band: 95% "
-        f"interval of the mean for new problems, these trained models given. {star if stars else ''}{study.note}"
-    )
-    across = max(2, min(3, len(panels)))
-    fig, axes_of = style.grid(caption, len(panels), across)
-    for axes, p in zip(axes_of, panels, strict=True):
-        for method in p.methods:
-            _curve(axes, p, method, data[p, method], stars)
-        style.step_axis(axes, max(int(data[p, m]["step"].max()) for m in p.methods))
-        style.title(axes, f"{p.title}\n{_name(p.block, p.benchmark)}")
+    shown = dict.fromkeys((block, benchmark, m) for block, benchmark, methods, _ in panels for m in methods)
+    frame = pd.concat([_rows(*place, study) for place in shown], ignore_index=True)
+    star = "".join(text.words("star")) + " " if stars else ""
+    samples, across = " or ".join(map(str, sorted(set(frame["samples"])))), max(2, min(3, len(panels)))
+    caption = frames.caption(study, "test_curves", samples=samples, star=star)
+    fig, axes_of = style.grid(caption, len(panels), across, sharey=sharey)
+    for axes, (block, benchmark, methods, title) in zip(axes_of, panels, strict=True):
+        here = frames.of_block(frame, block, benchmark=benchmark)
+        for method in methods:
+            rows = frames.of(here, method=method)
+            values = rows[["accuracy", "low", "high"]].to_numpy().T
+            band(axes, block, method, rows["step"], values, block.plain_title(method))
+            colour, best = axes.lines[-1].get_color(), rows[rows["highest"]]
+            axes.plot(rows["step"], rows.filter(like="seed_"), color=colour, linewidth=0.5, alpha=0.7, zorder=2)
+            if stars:
+                axes.plot(best["step"], best["accuracy"], "*", color=colour, markersize=13, zorder=6)
+        style.step_axis(axes, int(here["step"].max()))
+        ours, theirs = dict(block.benchmarks)[benchmark], paper.stands_for(block, benchmark)
+        axes.set_title(f"{title}\n{ours}{f' (for {theirs})' if theirs else ''}")
     for axes in axes_of[::across]:
         axes.set_ylabel("accuracy, %")
-    if len({(p.block.task, p.block.model, p.benchmark) for p in panels}) == 1:  # the same numbers: one scale
-        style.same_scale(axes_of)
     style.legend(fig, axes_of)
     return fig, frame
-
-
-def _curve(axes: Axes, panel: Panel, method: str, rows: pd.DataFrame, stars: bool) -> None:
-    line = style.method_line(method, list(panel.block.methods).index(method))
-    steps, colour = rows["step"], line["color"]
-    axes.fill_between(steps, rows["low"], rows["high"], color=colour, alpha=0.13, linewidth=0)
-    axes.plot(steps, rows[[c for c in rows if c.startswith("seed_")]], color=colour, linewidth=0.5, alpha=0.7, zorder=2)
-    look: dict[str, Any] = {"marker": MARKERS.get(method) if stars else None, "markersize": 4, "clip_on": not stars}
-    title = panel.block.plain_title(method)
-    axes.plot(steps, rows["accuracy"], label=title, zorder=5 if method == "bapo" else 3, **look, **line)
-    if stars:
-        best = rows[rows["highest"]]
-        star: dict[str, Any] = {"marker": "*", "markersize": 13, "markeredgecolor": "white", "linestyle": "none"}
-        axes.plot(best["step"], best["accuracy"], color=colour, zorder=6, **star)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,13 @@ import numpy as np
 
 from analysis import reading, text
 from analysis.study import Block, Study
+from bapo.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: columns that say whose series it is
+RUN = ["task", "model", "method", "seed"]
 
 
 def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> Study:
@@ -28,24 +32,24 @@ def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -
     return narrower
 
 
-def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps [T] and values [S, T] of one method's rows; steps that not every seed has are left out."""
-    wide = frame.pivot(index="seed", columns="step", values=column).dropna(axis=1)
-    return wide.columns.to_numpy(), wide.to_numpy(dtype=np.float64)
+def recorded(study: Study, measures: Sequence[str]) -> pd.DataFrame:
+    """Return columns of steps.parquet as rows (task, model, method, seed, step, measure, value).
 
-
-def by_seed(
-    block: Block, method: str, steps: np.ndarray, columns: Mapping[str, np.ndarray], **names: str
-) -> pd.DataFrame:
-    """Return a row for each seed and step. columns: [S, T] each; names: columns before the seed."""
+    Steps at which a seed lacks a measure are left out. Raises UserError where nothing is left.
+    """
     import pandas as pd
 
-    first = {**block.keys(method), **names}
-    parts = [
-        pd.DataFrame({**first, "seed": cell.seed, "step": steps, **{name: c[i] for name, c in columns.items()}})
-        for i, cell in enumerate(block.methods[method])
-    ]
-    return pd.concat(parts, ignore_index=True)
+    parts = []
+    for block in study.blocks:
+        for method, cells in block.methods.items():
+            read = reading.steps(block, method, study, measures)
+            long = read.melt(["seed", "step"], var_name="measure").dropna().astype({"value": float})
+            seeds = long.groupby(["measure", "step"])["seed"].transform("nunique")
+            parts.append(long[seeds == len(cells)].assign(**block.keys(method)))
+    frame = pd.concat(parts, ignore_index=True)
+    if frame.empty:
+        raise UserError(f"{study.name or 'the study'}: no run has recorded {' or '.join(measures)}")
+    return frame
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
@@ -58,27 +62,13 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     return (total[..., high] - total[..., low]) / (high - low)
 
 
-def window_of(steps: int) -> int:
-    """Return an odd smoothing window of about a tenth of the run."""
-    return max(1, round(steps / 10) | 1)
-
-
-def smoothed(study: Study, measures: Sequence[str]) -> tuple[pd.DataFrame, int]:
-    """Return columns of steps.parquet as rows (measure, seed, step, value, smoothed), and the window of smoothing."""
-    import pandas as pd
-
-    read = {
-        (b, m, column): series(reading.steps(b, m, study, [column]), column)
-        for b in study.blocks
-        for m in b.methods
-        for column in measures
-    }
-    window = window_of(max(len(steps) for steps, _ in read.values()))
-    rows = [
-        by_seed(b, m, steps, {"value": values, "smoothed": smooth(values, window)}, measure=column)
-        for (b, m, column), (steps, values) in read.items()
-    ]
-    return pd.concat(rows, ignore_index=True), window
+def smoothed(study: Study, measures: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """Return :func:`recorded` with a column ``smoothed``, and for a caption how it is: over a tenth of the run."""
+    frame = recorded(study, measures)
+    series = frame.groupby([*RUN, "measure"])["value"]
+    window = max(1, round(series.size().max() / 10) | 1)
+    frame["smoothed"] = series.transform(lambda values: smooth(values.to_numpy(), window))
+    return frame, f", centred moving average over {window} steps" if window > 1 else ""
 
 
 def of(frame: pd.DataFrame, **chosen: object) -> pd.DataFrame:
@@ -93,25 +83,11 @@ def of_block(frame: pd.DataFrame, block: Block, **chosen: object) -> pd.DataFram
     return of(frame, task=block.task, model=block.model, **chosen)
 
 
-def wide(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a row a step, a column a seed."""
-    return frame.pivot(index="step", columns="seed", values=column)
-
-
-def averaged(window: int) -> str:
-    """Return the words for a caption."""
-    return f", centred moving average over {window} steps" if window > 1 else ""
-
-
-def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) -> str:
+def seed_words(blocks: Sequence[Block]) -> str:
     """Return "3 seeds", "1 seed" or "3 to 5 seeds"."""
-    counts = [len(cells) for b in blocks for m, cells in b.methods.items() if methods is None or m in methods]
-    return text.counted(counts, "seed")
+    return text.counted([len(cells) for b in blocks for cells in b.methods.values()], "seed")
 
 
-def short(title: str) -> str:
-    """Return a variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
-    for prefix in ("BAPO, ", "BAPO "):
-        if title.startswith(prefix):
-            return title.removeprefix(prefix).strip("()")
-    return title
+def caption(study: Study, *keys: str, **fields: object) -> str:
+    """Return sentences of ``words.yaml`` with the study's seeds and its note."""
+    return " ".join(text.words(*keys, seeds=seed_words(study.blocks), note=study.note, **fields))

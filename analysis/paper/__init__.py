@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bapo import validate
+
+if TYPE_CHECKING:
+    from analysis import study
 
 FOLDER = Path(__file__).resolve().parent
 #: what a table prints where it has no number
@@ -126,18 +129,13 @@ class Table(BaseModel):
 # ------------------------------------------------------------------------------------------------ statements
 
 
-class Stated(Strict):
-    """A number that the paper states of two rows. column: default the average."""
+class Gain(Strict):
+    """A relative gain in percent, or a quotient, of two rows in one column, by default the average."""
 
     of: str
     over: str
     where: str
     column: str = ""
-
-
-class Gain(Stated):
-    """A relative gain in percent, or a quotient of two rows in one column."""
-
     stated: float
 
 
@@ -240,6 +238,13 @@ def match(task: str, model: str, named: str | None = None) -> Block | None:
     """Return the paper's block for a task and model: the one named, else the same key, else the task's first."""
     models = table1()
     return models.get(named or "") or models.get(model) or next((b for b in models.values() if b.task == task), None)
+
+
+def stands_for(block: study.Block, benchmark: str) -> str:
+    """Return the paper's title of the benchmark whose part one of ours plays; "" where ours has the same title."""
+    printed = match(block.task, block.model, block.paper_model)
+    role = printed.columns.get(block.roles.get(benchmark, benchmark), "") if printed else ""
+    return "" if dict(block.benchmarks)[benchmark].rstrip(".") == role.rstrip(".") else role
 
 
 def load(file: Path) -> Published:

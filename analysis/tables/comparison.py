@@ -114,21 +114,6 @@ def table(compared: Compared) -> Table:
     return Table(compared.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
 
 
-def notes(study: Study) -> list[str]:
-    seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
-    return [
-        *study.notes,
-        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% interval for "
-        "new problems; sd: between seeds. Avg: every benchmark with the same weight.",
-        "Minus the reference: points with the 95% interval, paired by problem and by the seeds that both rows have "
-        "(independent where they share none), not corrected; p: after Holm's correction for the rows of the block; "
-        f"above, below: p below {results.LEVEL:.2g}; no real difference: none was found.",
-        text.VARIES,
-        "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds. Changed: options of the "
-        "runs' config.yaml that differ from the reference's, of those that both have.",
-    ]
-
-
 # ------------------------------------------------------------------------------------------------ files
 
 
@@ -182,5 +167,7 @@ def write(study: Study, out: Path) -> list[Path]:
     tables, pooled = bases.over_bases(blocks, study)
     rows = [row for c in blocks for row in long_rows(c)] + pooled
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
-    page = Page(heading, [*map(table, blocks), *tables], notes(study))
+    seeds = text.counted([len(cells) for b in study.blocks for cells in b.methods.values()], "training seed")
+    notes = [*study.notes, *text.words("comparison", "varies", seeds=seeds, level=results.LEVEL)]
+    page = Page(heading, [*map(table, blocks), *tables], notes)
     return page.write(out, compared_file(study.name), pd.DataFrame(rows))

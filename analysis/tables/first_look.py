@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from analysis import results, style, text
-from analysis.figures import curves, frames
+from analysis.figures import ablations, curves, frames
 from analysis.page import Page, Table, at_scale
 from analysis.products import FIRST_LOOK, MAIN
 from analysis.results import AVERAGE, BASE, Comparison, Result
@@ -18,20 +16,7 @@ from bapo.experiments import order
 from bapo.store.files import atomic, write_text
 
 MARKDOWN, PICTURE = f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"
-CAPTION = (
-    "Left: accuracy on the test problems at the end of training, average of the benchmarks, with its 95% interval for "
-    "new problems. Right: mean reward of each step's own responses{window}. One seed: each bar and each line is one "
-    "model."
-)
 GAINS = "Points above the base model, average of the benchmarks, 95% interval: {gains}."
-BELOW = (
-    "Accuracy is in percent, ± half of its 95% interval for new problems: {problems} problems, {samples} samples of "
-    "each. Rollouts are the responses that training generated.",
-    "One seed is one model of each method. Another seed may turn the order round, so this says nothing yet about "
-    "the methods. {note}",
-    "Still to come: Table 1 has {runs} runs ({tasks}), and {done} of them are evaluated. `{command}` makes the others. "
-    "Meanwhile `python -m bapo watch` shows the rows of Table 1 that are there.",
-)
 
 
 def write(study: Study, out: Path) -> list[Path]:
@@ -55,7 +40,7 @@ def write(study: Study, out: Path) -> list[Path]:
         "tasks": ", ".join(dict.fromkeys(b.task_title for b in study.blocks)),
         "command": workflow_command([MAIN], study.config),
     }
-    below = [*_meaning(rows), *(line.format(**named).rstrip() for line in BELOW)]
+    below = [*_meaning(rows), *(line.rstrip() for line in text.words("first_look", **named))]
     page = Page(
         at_scale("A first look", study.scale),
         [Table(block.title, header, cells, "l" + "r" * (len(columns) + 1), below)],
@@ -98,21 +83,11 @@ def _points(pair: Comparison) -> str:
 def _draw(block: Block, rows: Sequence[Result], study: Study, path: Path) -> None:
     study = replace(study, blocks=(block,))
     with style.settings():
-        frame, window = frames.smoothed(study, ["reward_mean"])
-        fig, [bars, rewards] = style.grid(CAPTION.format(window=frames.averaged(window)), 2, 2, 2.2)
-        for y, row in enumerate(rows):
-            e = row.mean(AVERAGE).problems
-            colour = style.GREY if row.is_base else style.method_line(row.method, y)["color"]
-            bars.barh(y, 100 * e.mean, color=colour, height=0.6)
-            mean, low, high = 100 * np.array([[e.mean], [e.low], [e.high]])
-            style.whiskers(bars, mean, [y], (low, high), color=style.BLACK)
-        bars.set_yticks(range(len(rows)), [_name(row) for row in rows])
-        bars.invert_yaxis()
-        bars.grid(axis="y", visible=False)
-        bars.set_xlabel("test accuracy (%)")
-        style.title(bars, "Accuracy after training")
+        frame, averaged = frames.smoothed(study, ["reward_mean"])
+        fig, [ends, rewards] = style.grid(" ".join(text.words("first_picture", averaged=averaged)), 2, 2, 2.2)
+        ablations.dots(ends, block, {r.method: r for r in rows}, {m: block.plain_title(m) for m in block.methods})
+        ends.set_title("Accuracy after training")
         curves.lines(rewards, frame, block, "smoothed")
-        rewards.set_ylabel("mean reward")
-        style.title(rewards, "While they trained")
+        rewards.set_title("Mean reward while they trained")
         with atomic(path) as temporary:
             fig.savefig(temporary, format="png", metadata={"Software": None})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +26,9 @@ if TYPE_CHECKING:
 STEM = "table1_forest"
 TITLE = "BAPO minus GRPO, here and in the paper"
 METHOD, REFERENCE = "bapo", "grpo"
+METHODS, PLACE = (BASE, REFERENCE, METHOD), ["task", "model"]
 HERE, PAPER = "here", "the paper"
 KEYS = ["set", "task", "model"]
-#: looks of the sets of base models, this run's first
-LOOKS = ((style.VERMILLION, "o"), (style.BLUE, "s"), (style.SKY, "D"), (style.GREEN, "^"), (style.PURPLE, "v"))
 #: column of the data, those of its interval -> title of its panel
 PANELS = {
     ("points", "low", "high"): "points of average accuracy",
@@ -45,34 +43,23 @@ def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    averages, differences = (frame[frame["benchmark"] == AVERAGE] for frame in (averages, differences))
-    rows = []
-    for (task, model), methods in averages.groupby(["task", "model"], sort=False):
-        pairs = differences.query("task == @task and model == @model").set_index(["a", "b"])
-        if (REFERENCE, METHOD) not in pairs.index:
-            continue
-        methods, pair = methods.set_index("method"), pairs.loc[(REFERENCE, METHOD)]
-        place, printed = {"task": task, "model": model}, methods["paper"].astype(float)
-        here = (-pair["difference"], *_interval(pair))
-        rows.append({"set": HERE, **place, "seeds": int(methods["seeds"][METHOD]), **_numbers(methods["mean"], *here)})
-        rows.append({"set": PAPER, **place, **_numbers(printed, printed[METHOD] - printed[REFERENCE])})
-    frame = pd.DataFrame(rows, columns=[*KEYS, "seeds", "gain", *(name for names in PANELS for name in names)])
+    averages, pairs = (frame[frame["benchmark"] == AVERAGE] for frame in (averages, differences))
+    pairs = pairs[(pairs["a"] == REFERENCE) & (pairs["b"] == METHOD)].set_index(PLACE)
+    wide = averages.pivot(index=PLACE, columns="method", values=["mean", "paper", "seeds"])
+    wide = wide.reindex(pairs.index, columns=pd.MultiIndex.from_product([wide.columns.levels[0], METHODS])).astype(
+        float
+    )
+    over_base = {name: wide[name][REFERENCE] - wide[name][BASE] for name in ("mean", "paper")}
+    # the table has the other sign; one seed has no interval but over problems
+    low, high = (-pairs[f"{end}_problems_and_seeds"].fillna(pairs[f"{end}_problems"]) for end in ("high", "low"))
+    ours = {"seeds": wide["seeds"][METHOD], "points": -pairs["difference"], "low": low, "high": high}
+    theirs = {"points": wide["paper"][METHOD] - wide["paper"][REFERENCE]}
+    both = ((HERE, over_base["mean"], ours), (PAPER, over_base["paper"], theirs))
+    frame = pd.concat([pd.DataFrame({"set": name, "gain": gain, **columns}) for name, gain, columns in both])
+    for points, share in zip(*PANELS, strict=True):
+        frame[share] = 100 * frame[points] / frame["gain"].where(frame["gain"] > 0)
+    frame = frame.loc[pairs.index].reset_index()
     return frame[frame["points"].notna()].astype({"seeds": "Int64"})
-
-
-def _interval(pair: pd.Series) -> tuple[float, float]:
-    """Return the interval of BAPO minus GRPO; the table has the other sign. One seed has none but over problems."""
-    suffix = "problems_and_seeds" if np.isfinite(pair["low_problems_and_seeds"]) else "problems"
-    return -pair[f"high_{suffix}"], -pair[f"low_{suffix}"]
-
-
-def _numbers(accuracy: pd.Series, *points: float) -> dict[str, float]:
-    """Return GRPO's gain over the base, and a difference with its interval in points and as shares of that gain."""
-    gain = accuracy[REFERENCE] - accuracy.get(BASE, np.nan)
-    scale = 100 / gain if gain > 0 else np.nan
-    in_points, in_shares = PANELS
-    shares = [scale * value for value in points]
-    return {"gain": gain, **dict(zip(in_points, points, strict=False)), **dict(zip(in_shares, shares, strict=False))}
 
 
 def write(frame: pd.DataFrame, out: Path, note: str = "") -> list[Path]:
@@ -84,26 +71,22 @@ def write(frame: pd.DataFrame, out: Path, note: str = "") -> list[Path]:
 
 def _figure(frame: pd.DataFrame, note: str) -> Figure:
     sets = sorted(dict.fromkeys(frame["set"]), key=lambda name: (name == PAPER, name != HERE))
-    looks = {**dict(zip(sets, itertools.cycle(LOOKS), strict=False)), PAPER: (style.BLACK, "x")}
-    places = list(dict.fromkeys(zip(frame["task"], frame["model"], strict=True)))
-    orders = [places.index(place) for place in zip(frame["task"], frame["model"], strict=True)]
-    rows = frame.assign(place=orders, order=frame["set"].map(sets.index)).sort_values(["place", "order"])
+    colours = dict(zip(sets, itertools.cycle((style.VERMILLION, *style.OTHERS)), strict=False))
+    places = frame.groupby(PLACE, sort=False)
+    rows = frame.assign(place=places.ngroup(), order=frame["set"].map(sets.index)).sort_values(["place", "order"])
     rows["y"] = np.arange(len(rows)) + 1.0 * rows["place"]  # a free line between two tasks
     seeds = frame["seeds"].dropna().astype(int)
-    caption = (
-        f"BAPO minus GRPO, {text.counted(seeds, 'seed')}. Bars: 95% interval for new problems"
-        f"{' and new training seeds' if seeds.min() > 1 else ''}. Crosses: the paper. {note}"
-    )
-    models = Counter(task for task, _ in places)
-    names = [f"{task.capitalize()}\n{model}" if models[task] > 1 else task.capitalize() for task, model in places]
+    both = " and new training seeds" if seeds.min() > 1 else ""
+    caption = " ".join(text.words("forest", seeds=text.counted(seeds, "seed"), both=both, note=note))
+    names = [f"{task.capitalize()}\n{model}" for task, model in frame[PLACE].drop_duplicates().to_numpy()]
     fig, panels = style.grid(caption, len(PANELS), len(PANELS), 0.8 + 0.14 * rows["y"].max())
     for axes, (columns, title) in zip(panels, PANELS.items(), strict=True):
         axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
         for name in sets:
             here = rows[rows["set"] == name]
             value, low, high = (here[column].astype(float) for column in columns)
-            colour, marker = looks[name]
-            style.whiskers(axes, value, here["y"], (low, high), color=colour, fmt=marker, label=name, capsize=0)
+            look = {"color": style.BLACK, "fmt": "x"} if name == PAPER else {"color": colours[name], "fmt": "o"}
+            style.whiskers(axes, value, here["y"], (low, high), label=name, capsize=0, **look)
         axes.set_ylim(rows["y"].max() + 0.7, -0.7)
         axes.set_yticks([])
         axes.set_xlabel(title)

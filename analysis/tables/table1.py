@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis import paper, results, statistics, text
 from analysis.page import RULE, Cell, Page, Table, at_scale
+from analysis.reading import Outcomes
 from analysis.results import AVERAGE, BASE, Comparison, Result
 from analysis.study import Block, Study, row_order
 from analysis.tables import forest, table1_words
@@ -100,26 +101,17 @@ def _header(half: Sequence[Section]) -> list[str]:
 
 def _roles(section: Section) -> list[str]:
     """Return the paper's title of each column where ours differs, else ""."""
-    block, printed = section.block, section.paper.columns if section.paper else {}
-    theirs = [(title, printed.get(block.roles.get(name, name), "")) for name, title in block.benchmarks]
-    roles = ["" if title.rstrip(".") == role.rstrip(".") else role for title, role in theirs]
+    roles = [paper.stands_for(section.block, name) for name, _ in section.block.benchmarks]
     return ["", *roles, *[""] * len((*AVERAGES, *COSTS))]
 
 
 def _rows(halves: Sequence[Sequence[Section]], block: Sequence[Section | None]) -> Iterator[list[str | Cell]]:
     """Yield the rows of one block of each half, methods beside each other; empty where a half has no such row."""
-    results = [{r.method: r for r in s.rows} if s else {} for s in block]
-    methods = {m: None for rows in results for m in rows}
-    for method in [m for m in methods if m == BASE] + row_order({m: None for m in methods if m != BASE}):
-        ours, papers = list[str | Cell](), list[str | Cell]()
-        for half, section, rows in zip(halves, block, results, strict=True):
-            empty = [""] * len(_header(half))
-            row = rows.get(method)
-            ours += _ours(section, row) if section and row else empty
-            papers += (_papers(section, method) if section and row else []) or empty
-        yield ours
-        if any(papers):
-            yield papers
+    cells = [{r.method: (_ours(s, r), _papers(s, r.method)) for r in s.rows} if s else {} for s in block]
+    for method in row_order(dict.fromkeys(m for half in cells for m in half)):
+        for line in zip(*(half.get(method, ([], [])) for half in cells), strict=True):
+            if any(line):
+                yield [c for part, half in zip(line, halves, strict=True) for c in part or [""] * len(_header(half))]
 
 
 def _ours(section: Section, row: Result) -> list[Cell]:
@@ -184,7 +176,7 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 "seed_sd": 100 * m.seed_sd,
                 **text.points(m.both, "se", "low", "high", suffix="_problems_and_seeds"),
                 "sampling_se": 100 * _sampling(outcomes),
-                **_pass_at_k(outcomes),
+                **{f"pass@{k}": _pass_at(k, outcomes) for k in (8, 32)},
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 "mark": section.marks[name].get(row.method, ""),
                 **row.costs,
@@ -197,7 +189,7 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
             }
 
 
-def _sampling(outcomes: list[Any]) -> float:
+def _sampling(outcomes: list[Outcomes]) -> float:
     """Standard error from sampling alone, on these problems and trained models."""
     per_benchmark = [
         statistics.average_standard_error([statistics.sampling_noise(bits) for bits in o.correct]) for o in outcomes
@@ -205,43 +197,35 @@ def _sampling(outcomes: list[Any]) -> float:
     return statistics.average_standard_error(per_benchmark)
 
 
-def _pass_at_k(outcomes: list[Any]) -> dict[str, float]:
-    """pass@8 and pass@32 in percent, where there are that many samples; the mean over seeds, problems, benchmarks."""
-    percents = {}
-    for k in (8, 32):
-        enough = all(o.samples >= k for o in outcomes)
-        values = [
-            np.mean([statistics.pass_at_k(bits.sum(axis=1), o.samples, k).mean() for bits in o.correct])
-            for o in outcomes
-            if enough
-        ]
-        percents[f"pass@{k}"] = 100 * float(np.mean(values)) if values else float("nan")
-    return percents
+def _pass_at(k: int, outcomes: list[Outcomes]) -> float:
+    """pass@k in percent, NaN where there are fewer samples; the mean over seeds, problems and benchmarks."""
+    if any(o.samples < k for o in outcomes):
+        return float("nan")
+    each = [[statistics.pass_at_k(bits.sum(axis=1), o.samples, k).mean() for bits in o.correct] for o in outcomes]
+    return 100 * float(np.mean([np.mean(seeds) for seeds in each]))
 
 
 def differences(sections: list[Section]) -> pd.DataFrame:
     """Return a DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
     import pandas as pd
 
-    rows = []
-    for s in sections:
-        for (a, b), c in ((pair, c) for column in s.comparisons.values() for pair, c in column.items()):
-            for_problems, both = c.difference.problems, c.difference.both
-            rows.append(
-                {
-                    "task": s.block.task,
-                    "model": s.block.model,
-                    "benchmark": c.column,
-                    "a": a,
-                    "b": b,
-                    "difference": 100 * c.difference.mean,
-                    **text.points(for_problems, "se", "low", "high", suffix="_problems"),
-                    "p_problems": for_problems.p,
-                    **text.points(both, "se", "low", "high", suffix="_problems_and_seeds"),
-                    "p_problems_and_seeds": both.p,
-                    "p_holm": c.adjusted,
-                    "these_models_differ": c.differ,
-                    "real": c.real,
-                }
-            )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            "task": s.block.task,
+            "model": s.block.model,
+            "benchmark": c.column,
+            "a": a,
+            "b": b,
+            "difference": 100 * c.difference.mean,
+            **text.points(c.difference.problems, "se", "low", "high", suffix="_problems"),
+            "p_problems": c.difference.problems.p,
+            **text.points(c.difference.both, "se", "low", "high", suffix="_problems_and_seeds"),
+            "p_problems_and_seeds": c.difference.both.p,
+            "p_holm": c.adjusted,
+            "these_models_differ": c.differ,
+            "real": c.real,
+        }
+        for s in sections
+        for column in s.comparisons.values()
+        for (a, b), c in column.items()
+    )

@@ -19,35 +19,6 @@ if TYPE_CHECKING:
 CLAIMS = (("bapo", "grpo"), ("bapo", "dapo"))
 #: methods whose gain over the base is stated
 LEARNERS = ("grpo", "dapo")
-CLAIM = "{a} minus {b}, Avg: {difference} points (95% interval {interval}, Holm-adjusted {p}): {verdict}. {each}."
-ROLLOUTS = " Rollouts: {times:.2f} times those of {b} ({ours} against {theirs})."
-PAPER = " The paper reports {points} points with {model}."
-LEARNED = "{title} minus base, Avg, over its seeds: {gains} points."
-REPLAYED = (
-    "Replayed responses, stored before the step or an expert's, as a share of all that were trained on, and the "
-    "steps that had any: {methods}. The rest was sampled in the step itself."
-)
-UNTUNED = "Hyper-parameters: the setting's for every row; no method is tuned at this scale."
-TUNED = (
-    "Hyper-parameters: chosen for every row by one protocol on held-out problems, with other seeds "
-    "(docs/tuning.md, tables/tuning.md). {rows}. All other rows keep the setting's values."
-)
-NOTES = (
-    "Accuracy in percent, mean over {seeds}, {samples} samples a problem, {problems}. ±: half-width of the 95% t "
-    "interval for new problems (problems are the clusters), the trained models given; it does not cover the variance "
-    "between training seeds. sd: standard deviation between seeds, where there are several. Avg: mean of a domain's "
-    "benchmarks, each with the same weight; SE: its standard error, sqrt(sum SE_b^2)/B. Rollouts: responses generated "
-    "in training, re-evaluations included, mean over seeds.",
-    "Bold: the best of a column, only where it is significantly above every other row; underlined: then the second, "
-    "only where it is significantly above all below it. Significant: paired t test on the same problems, error over "
-    "problems and training seeds, p below {level:.2g} after Holm's correction for all pairs of rows in that column "
-    "(within a model). No mark: no such difference was found. A row with one training seed is one trained model and "
-    "not its method: no difference with it is marked.",
-)
-PRINTED = (
-    "In italics: the numbers that the paper prints in Table 1 for {models}, in the column of the benchmark whose part "
-    f"ours plays; {text.MISSING}: it prints none."
-)
 
 
 def sentences(section: Section) -> list[str]:
@@ -59,12 +30,12 @@ def sentences(section: Section) -> list[str]:
         for row in (rows[m] for m in LEARNERS if m in rows):
             gains = sorted(100 * (v - start) for v in row.mean(AVERAGE).seed_means)
             ends = " to ".join(map(text.signed, gains[:: max(1, len(gains) - 1)]))  # the worst and the best seed
-            lines.append(LEARNED.format(title=row.title.lstrip("+"), gains=ends))
+            lines += text.words("learned", title=row.title.lstrip("+"), gains=ends)
     replayed = [
         f"{rows[m].title.lstrip('+')} {100 * r.share:.1f}% ({r.steps:.0f} of {r.of:.0f} steps)"
         for m, r in section.replays.items()
     ]
-    return lines + ([REPLAYED.format(methods=", ".join(replayed))] if replayed else [])
+    return lines + (text.words("replayed", methods=", ".join(replayed)) if replayed else [])
 
 
 def _interval(c: Comparison) -> str:
@@ -76,30 +47,24 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
         return "these trained models differ; with one training seed the methods cannot be told apart"
     if not c.real:
         return "no significant difference (the rule is in the notes)"
-    return f"{a} is significantly {'above' if c.difference.mean > 0 else 'below'} {b}"
+    return f"{a} is significantly {c.verdict} {b}"
 
 
 def _claim(section: Section, c: Comparison) -> str:
     """Return one method against another: difference, interval, p, rollouts; and what the paper reports."""
     a, b = plain(c.a.title), plain(c.b.title)
     pairs = {title: section.comparison(name, c.a.method, c.b.method) for name, title in section.block.benchmarks}
-    line = CLAIM.format(
-        a=a,
-        b=b,
-        difference=text.signed(100 * c.difference.mean),
-        interval=_interval(c),
-        p=text.p_value(c.adjusted),
-        verdict=_verdict(c, a, b),
-        each="; ".join(f"{t} {text.signed(100 * d.difference.mean)} ({_interval(d)})" for t, d in pairs.items() if d),
-    )
+    each = "; ".join(f"{t} {text.signed(100 * d.difference.mean)} ({_interval(d)})" for t, d in pairs.items() if d)
+    told = {"difference": text.signed(100 * c.difference.mean), "interval": _interval(c), "p": text.p_value(c.adjusted)}
+    lines = text.words("claim", a=a, b=b, verdict=_verdict(c, a, b), each=each, **told)
     ours, theirs = (x.costs["rollouts"] for x in (c.a, c.b))
     if np.isfinite(ours) and theirs > 0:
         amounts = {"ours": text.thousands(ours), "theirs": text.thousands(theirs)}
-        line += ROLLOUTS.format(times=ours / theirs, b=b, **amounts)
+        lines += text.words("rollouts", times=ours / theirs, b=b, **amounts)
     first, second = (section.paper.value(x.method, AVERAGE) if section.paper else None for x in (c.a, c.b))
     if section.paper and first is not None and second is not None:
-        line += PAPER.format(points=text.signed(first - second, 2), model=section.paper.title)
-    return line
+        lines += text.words("paper", points=text.signed(first - second, 2), model=section.paper.title)
+    return " ".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------ what is replayed
@@ -142,32 +107,34 @@ def _of_seed(cell: Cell, study: Study) -> Replay | None:
 # ------------------------------------------------------------------------------------------------ how to read it
 
 
-def tuned_sentence(sections: list[Section]) -> str:
+def _tuned(sections: list[Section]) -> list[str]:
     """Return which rows have hyper-parameters that were chosen on held-out problems, and which."""
-    by_block: dict[str, list[str]] = {}
-    for block in (s.block for s in sections):
-        for method, cells in block.methods.items():
-            if words := ", ".join(cells[0].tuned):
-                by_block.setdefault(block.title, []).append(f"{block.plain_title(method)} ({words})")
-    rows = "; ".join(f"{title}: {', '.join(tuned)}" for title, tuned in by_block.items())
-    return TUNED.format(rows=rows) if rows else UNTUNED
+    by_block = {
+        s.block.title: [
+            f"{s.block.plain_title(m)} ({', '.join(cells[0].tuned)})"
+            for m, cells in s.block.methods.items()
+            if cells[0].tuned
+        ]
+        for s in sections
+    }
+    rows = "; ".join(f"{title}: {', '.join(tuned)}" for title, tuned in by_block.items() if tuned)
+    return text.words("tuned" if rows else "untuned", rows=rows)
 
 
 def notes(sections: list[Section], study: Study) -> list[str]:
     """Return the lines below the table: what the scale can show, the cells, the marks and the paper's part."""
     rows = [r for s in sections for r in s.rows]
-    seeds = [len(r.seeds) for r in rows if not r.is_base]
     problems = dict.fromkeys(
         f"{len(s.rows[0].outcomes[name].problems)} problems of {title}"
         for s in sections
         for name, title in s.block.benchmarks
     )
-    named = {
-        "seeds": text.counted(seeds, "training seed"),
+    fields = {
+        "seeds": text.counted([len(r.seeds) for r in rows if not r.is_base], "training seed"),
         "samples": text.span([o.samples for r in rows for o in r.outcomes.values()]),
         "problems": ", ".join(problems),
         "level": results.LEVEL,
+        "models": ", ".join(dict.fromkeys(s.paper.title for s in sections if s.paper)),
     }
-    lines = [*study.notes, *(note.format(**named) for note in NOTES), text.VARIES, tuned_sentence(sections)]
-    models = dict.fromkeys(s.paper.title for s in sections if s.paper)
-    return lines + ([PRINTED.format(models=", ".join(models))] if models else [])
+    printed = text.words("printed", **fields) if fields["models"] else []
+    return [*study.notes, *text.words("table1", "varies", **fields), *_tuned(sections), *printed]

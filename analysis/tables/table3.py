@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis import paper, reading
+from analysis import paper, reading, text
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from analysis.text import flat
@@ -21,11 +22,6 @@ SHARED = ("sampling", "train", "evaluation", "probe", "data", "model", "base")
 NAMES = ("method.name", "method.title", "method.kind", "model.title")
 #: sections shown in Markdown; the rest is in the CSV
 SHOWN = ("seed", "sampling", "train", "evaluation")
-NOTES = (
-    "Read from the config.yaml of every run; where seeds or methods have different values, all are given.",
-    "The paper's values: {source}. 'differs': the value used is not the printed one.",
-    "Blank: the method does not have the option; 'none': left to its default. Every field is in the CSV.",
-)
 
 #: method -> seed -> the flat configuration of the run
 Configurations = Mapping[str, Mapping[int, Mapping[str, Any]]]
@@ -61,10 +57,17 @@ def same(ours: Any, printed: Any) -> bool:
     """Return whether a value of ours is the paper's number or list of numbers."""
     if isinstance(ours, (list, tuple)) and isinstance(printed, (list, tuple)):
         return len(ours) == len(printed) and all(map(same, ours, printed))
-    numbers = (int, float)
-    if isinstance(ours, numbers) and isinstance(printed, numbers):
-        return abs(ours - printed) <= 1e-9 * max(1e-6, abs(printed))
-    return ours == printed
+    numbers = isinstance(ours, (int, float)) and isinstance(printed, (int, float))
+    return math.isclose(ours, printed, rel_tol=1e-9) if numbers else bool(ours == printed)
+
+
+def table(by_method: Configurations, chosen: Callable[[str], bool]) -> dict[str, dict[str, str]]:
+    """Return key -> method -> its value in the method's runs, of the keys that are chosen."""
+    values: dict[str, dict[str, str]] = {}
+    for method, configs in by_method.items():
+        for key in dict.fromkeys(k for c in configs.values() for k in c if chosen(k)):
+            values.setdefault(key, {})[method] = listed(c[key] for c in configs.values() if key in c)
+    return values
 
 
 # ------------------------------------------------------------------------------------------------ the paper's table
@@ -79,10 +82,9 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
     rows = []
     for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
-        values = {m: [(c[key], c) for c in configs.values() if key in c] for m, configs in methods.items()}
-        ours = [shown(v) for v, _ in values[subject]] or [shown(None)]
-        others = {m: listed(v for v, _ in found) for m, found in values.items() if m != subject}
-        other = {m: v for m, v in others.items() if any(shown(x) not in ours for x, _ in values[m])}
+        used = [(c[key], c) for c in methods[subject].values() if key in c]
+        others = {m: [shown(c[key]) for c in configs.values() if key in c] for m, configs in methods.items()}
+        ours = {shown(value) for value, _ in used} or {shown(None)}
         rows.append(
             {
                 **block.keys(subject),
@@ -90,10 +92,10 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
                 "parameter": entry["title"],
                 "paper": entry["printed"],
                 "key": key or "",
-                "used": ", ".join(dict.fromkeys(_named(entry, v, c) for v, c in values[subject]))
+                "used": ", ".join(dict.fromkeys(_named(entry, v, c) for v, c in used))
                 or entry.get("note", "not in the configuration"),
-                "differs": any(not same(_effective(entry, v, c), entry["value"]) for v, c in values[subject]),
-                "others": "; ".join(f"{method}: {value}" for method, value in other.items()),
+                "differs": any(not same(_effective(entry, v, c), entry["value"]) for v, c in used),
+                "others": "; ".join(f"{m}: {', '.join(dict.fromkeys(v))}" for m, v in others.items() if set(v) - ours),
             }
         )
     return rows
@@ -120,31 +122,14 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
 # ------------------------------------------------------------------------------------------------ every option
 
 
-def options(by_method: Configurations) -> dict[str, dict[str, str]]:
-    """option -> method -> value, of every ``method.*`` field but its names; methods without the option are left out."""
-    table: dict[str, dict[str, str]] = {}
-    for method, configs in by_method.items():
-        for key in dict.fromkeys(k for c in configs.values() for k in c if k.startswith("method.") and k not in NAMES):
-            value = listed(c.get(key) for c in configs.values())
-            table.setdefault(key.removeprefix("method."), {})[method] = value
-    return table
-
-
-def shared(by_method: Configurations) -> dict[str, str]:
-    """Return every field of the sections that all methods share -> its value, or which methods have which value."""
-    configs_of = {m: list(configs.values()) for m, configs in by_method.items()}
-    sections = (*SHARED, "seed")
-    keys = dict.fromkeys(k for cs in configs_of.values() for c in cs for k in c if k.split(".")[0] in sections)
-    table = {}
-    for key in keys:
-        by_value: dict[str, list[str]] = {}
-        for method, configs in configs_of.items():
-            if values := [c[key] for c in configs if key in c]:
-                by_value.setdefault(listed(values), []).append(method)
-        most = max(by_value, key=lambda v: len(by_value[v]))
-        rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
-        table[key] = f"{most} ({'; '.join(rest)})" if rest else most
-    return table
+def shared(values: Mapping[str, str]) -> str:
+    """Return the value of most methods, and which have another: "16 (bapo: 32)". values: by method."""
+    by_value: dict[str, list[str]] = {}
+    for method, value in values.items():
+        by_value.setdefault(value, []).append(method)
+    most = max(by_value, key=lambda value: len(by_value[value]))
+    rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
+    return f"{most} ({'; '.join(rest)})" if rest else most
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -158,12 +143,13 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
     ]
     title = f"{block.title}: {titles[rows[0]['method']]} beside the paper's Table 3"
     yield Table(title, header, cells, "llllll")
-    cells = [[option, *(values.get(m, "") for m in by_method)] for option, values in options(by_method).items()]
+    options = table(by_method, lambda key: key.startswith("method.") and key not in NAMES)
+    cells = [[key.removeprefix("method."), *(of.get(m, "") for m in by_method)] for key, of in options.items()]
     header, align = ["Option", *titles.values()], "l" * (1 + len(by_method))
     yield Table(f"{block.title}: every method's own options", header, cells, align)
-    fields = shared(by_method)
+    fields = {key: shared(of) for key, of in table(by_method, lambda key: key.split(".")[0] in SHOWN).items()}
     idle = "evaluation.vllm." if "vllm" not in fields.get("evaluation.backend", "") else "-"  # its options say nothing
-    cells = [[k, v] for k, v in fields.items() if k.split(".")[0] in SHOWN and not k.startswith(idle)]
+    cells = [[key, value] for key, value in fields.items() if not key.startswith(idle)]
     yield Table(f"{block.title}: sampling, training with its budget, and evaluation", ["Field", "Value"], cells, "ll")
 
 
@@ -182,7 +168,7 @@ def write(study: Study, out: Path) -> list[Path]:
         if key.split(".")[0] in (*SHARED, "method", "engine", "seed")
     ]
     kinds = zip(*(_tables(b, configs, rows[b]) for b, configs in read.items()), strict=True)
-    notes = [*(note.format(source=paper.read("table3")["source"]) for note in NOTES), *study.notes]
+    notes = [*text.words("table3", source=paper.read("table3")["source"]), *study.notes]
     page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), [t for kind in kinds for t in kind], notes)
     frame = pd.DataFrame([row for found in rows.values() for row in found])
     return page.write(out, "table3", frame, options=pd.DataFrame(every))

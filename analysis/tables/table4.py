@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: written beside real sets by the data job: rows read of each split, and problems kept
 REPORT = "cleaning.json"
@@ -40,31 +43,6 @@ OVERLAP = {
     "same_content": "With a content of it",
     "same_form": "With a form of it",
 }
-NOTES = (
-    "Counted in the parquet files that the runs read. Repeated: rows whose id, or whose content (the prompt with "
-    "its diagrams), stood in the file before.",
-    "Overlap: rows of the second split whose id, content or form (of a diagram: kind, angles and question) is in "
-    "the first; pairs without any are left out, but for train.",
-    "The paper's counts: {source}; a stand-in stands beside the set whose part it plays.",
-)
-
-
-@dataclass(frozen=True)
-class Split:
-    """One problem file, in its order. prompts: the users' messages; contents: a prompt and its diagrams, to compare;
-    forms: what is asked, whatever it looks like, of a task that tells these apart; else ().
-    """
-
-    name: str
-    ids: tuple[str, ...]
-    prompts: tuple[str, ...]
-    contents: tuple[str, ...]
-    forms: tuple[str, ...] = ()
-
-    @property
-    def repeated(self) -> tuple[int, int]:
-        """Return rows whose id, and rows whose content, stood in the file before."""
-        return len(self.ids) - len(set(self.ids)), len(self.contents) - len(set(self.contents))
 
 
 def data_folder(block: Block, study: Study) -> Path:
@@ -76,20 +54,23 @@ def data_folder(block: Block, study: Study) -> Path:
     return folder
 
 
-def splits(folder: Path) -> dict[str, Split]:
-    """Return every problem file of a data folder, checked against its summary's fingerprints."""
+def splits(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return every problem file of a data folder, checked against its summary's fingerprints.
+
+    Columns: id; prompt: the users' messages; content: a prompt and its diagrams, to compare; form: what is asked,
+    whatever it looks like, of a task that tells these apart.
+    """
     files = verify_files(folder)["files"]
     return {Path(name).stem: _split(folder / name) for name in files if name.endswith(".parquet")}
 
 
-def _split(path: Path) -> Split:
-    """Read prompts and persistent ids from a file in verl's schema."""
+def _split(path: Path) -> pd.DataFrame:
+    """Read a file in verl's schema."""
     frame = read_table(path)
-    prompts = ["\n".join(m["content"] for m in messages if m["role"] == "user") for messages in frame["prompt"]]
-    ids = [str(info["id"]) for info in frame["extra_info"]]
-    marks = [_digest(row) for row in frame["images"]] if "images" in frame else [""] * len(frame)
-    contents = tuple(p + m for p, m in zip(prompts, marks, strict=True))
-    return Split(path.stem, tuple(ids), tuple(prompts), contents, tuple(frame["form"]) if "form" in frame else ())
+    users = frame["prompt"].map(lambda messages: "\n".join(m["content"] for m in messages if m["role"] == "user"))
+    found = frame[["form"]] if "form" in frame else frame[[]]
+    content = users + frame["images"].map(_digest) if "images" in frame else users
+    return found.assign(id=frame["extra_info"].map(lambda info: str(info["id"])), prompt=users, content=content)
 
 
 def _digest(images: Any) -> str:
@@ -120,56 +101,43 @@ def removed(folder: Path) -> dict[str, str]:
     return {s: f"{n - kept[s]} of {n} rows" if s in kept else text.MISSING for s, n in report["rows"].items()}
 
 
-def rows(block: Block, every: dict[str, Split], study: Study) -> list[dict[str, Any]]:
-    """Return one row a split: what is there, beside the paper's set whose part it plays."""
+def rows(block: Block, every: Mapping[str, pd.DataFrame], study: Study) -> Iterator[dict[str, Any]]:
+    """Yield one row a split: what is there, beside the paper's set whose part it plays."""
     folder = data_folder(block, study)
     data = reading.config(next(iter(block.methods.values()))[0], study).get("data", {})
     counts, dropped = read_json(folder / SUMMARY).get("problems", {}), removed(folder)
     printed = {e["split"]: e for e in paper.read("table4")["sets"] if e["task"] == block.task}
-    order = list(data.get("split_sizes", {}))
-    result = []
-    for name in sorted(every, key=lambda n: order.index(n) if n in order else len(order)):
+    order = [name for name in data.get("split_sizes", {}) if name in every]
+    for name in dict.fromkeys([*order, *every]):
         split, entry = every[name], printed.get(block.roles.get(name, name), {})
-        sizes = [len(p) for p in split.prompts] or [0]
+        sizes = split["prompt"].str.len()
         inside = counts[name] if isinstance(counts.get(name), dict) else {}
-        result.append(
-            {
-                "task": block.task,
-                "split": name,
-                "rows": len(split.ids),
-                "repeated_ids": split.repeated[0],
-                "repeated_contents": split.repeated[1],
-                "shortest_prompt": min(sizes),
-                "longest_prompt": max(sizes),
-                "kinds": ", ".join(f"{k}: {v}" for k, v in inside.items()),
-                "removed": dropped.get(name, ""),
-                "source": source(data, name),
-                "paper_set": entry.get("title", ""),
-                "paper": entry.get("printed", ""),
-                "paper_count": entry.get("count"),
-                "remark": entry.get("remark", ""),
-            }
-        )
-    return result
+        yield {
+            "task": block.task,
+            "split": name,
+            "rows": len(split),
+            "repeated_ids": split["id"].duplicated().sum(),
+            "repeated_contents": split["content"].duplicated().sum(),
+            "shortest_prompt": min(sizes, default=0),
+            "longest_prompt": max(sizes, default=0),
+            "kinds": ", ".join(f"{k}: {v}" for k, v in inside.items()),
+            "removed": dropped.get(name, ""),
+            "source": source(data, name),
+            "paper_set": entry.get("title", ""),
+            "paper": entry.get("printed", ""),
+            "paper_count": entry.get("count"),
+            "remark": entry.get("remark", ""),
+        }
 
 
-def overlaps(block: Block, every: Sequence[Split]) -> list[dict[str, Any]]:
-    """Return every ordered pair of splits that share an id, a content or a form, and every split against training."""
-
-    def shared(first: Sequence[str], second: Sequence[str]) -> int:
-        known = set(first)
-        return sum(entry in known for entry in second)
-
-    result = []
-    for i, first in enumerate(every):
-        for second in every[i + 1 :]:
-            a, b = (second, first) if second.name == TRAINED_ON else (first, second)
-            same_form = shared(a.forms, b.forms) if a.forms and b.forms else None
-            counts = (shared(a.ids, b.ids), shared(a.contents, b.contents), same_form)
-            if any(counts) or a.name == TRAINED_ON:
-                values = (a.name, b.name, len(b.ids), *counts)
-                result.append({"task": block.task, **dict(zip(OVERLAP, values, strict=True))})
-    return result
+def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+    """Yield every pair of splits that share an id, a content or a form, and every split against training."""
+    for pair in combinations(every, 2):
+        first, second = sorted(pair, key=lambda name: name != TRAINED_ON)
+        a, b = every[first], every[second]
+        same = {f"same_{c}": b[c].isin(a[c]).sum() if c in a and c in b else None for c in ("id", "content", "form")}
+        if any(same.values()) or first == TRAINED_ON:
+            yield {"task": block.task, "first": first, "second": second, "rows_of_second": len(b), **same}
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -186,14 +154,14 @@ def write(study: Study, out: Path) -> list[Path]:
     tables, every, pairs = [], list[dict[str, Any]](), list[dict[str, Any]]()
     for block in list({b.task: b for b in reversed(study.blocks)}.values())[::-1]:
         read = splits(data_folder(block, study))
-        found, both = rows(block, read, study), overlaps(block, list(read.values()))
+        found, both = list(rows(block, read, study)), list(overlaps(block, read))
         below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in found if r["remark"]]
         cells = [[form.format(**r) for form in COLUMNS.values()] for r in found]
         tables.append(Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below))
         cells = [[p["first"], p["second"], *(_count(p[k]) for k in list(OVERLAP)[2:])] for p in both]
         tables.append(Table(f"{block.task_title}: overlap between splits", list(OVERLAP.values()), cells, "llrrrr"))
         every, pairs = every + found, pairs + both
-    notes = [*(note.format(source=paper.read("table4")["source"]) for note in NOTES), *study.notes]
+    notes = [*text.words("table4", source=paper.read("table4")["source"]), *study.notes]
     shared = pd.DataFrame(pairs, columns=["task", *OVERLAP])
     page = Page(at_scale("Table 4: data sets as loaded", study.scale), tables, notes)
     return page.write(out, "table4", pd.DataFrame(every), overlap=shared)

@@ -13,6 +13,7 @@ from analysis.commands import OF_ANALYSIS
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.places import options
+from bapo.validate import parse_yaml
 
 COMPARED = ["bases", "controls", "deciding", "drift", "fidelity", "matched", "offpolicy", "parts", "regimes", "untuned"]
 
@@ -74,3 +75,9 @@ def test_a_command_of_the_analysis_explains_itself(name, capsys):
         main([name, "--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 0 and said.startswith(f"usage: bapo {name} ") and OF_ANALYSIS[name] in said
+
+
+def test_every_sentence_is_used():
+    folder = Path(products.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    assert [key for key in parse_yaml(folder / "words.yaml") if f'"{key}"' not in code] == []

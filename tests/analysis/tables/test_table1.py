@@ -164,7 +164,7 @@ def failing(study: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("damage", ["gone", "not evaluated", "truncated", "changed", "missing"])
 def test_a_broken_run_is_named_with_its_command(small: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
-    write_json(small, read_json(small) | {"scale": "smoke"})
+    write_json(small, read_json(small) | {"config": ["scale=smoke"]})
     run = run_of(small, "grpo", 1)
     path = run / "eval" / "cd34.parquet"
     content = bytearray(path.read_bytes())
