@@ -55,14 +55,6 @@ class Section:
         printed = paper.match(block.task, block.model, block.paper_model)
         return Section(block, rows, columns, comparisons, marks, printed, replays(block, study))
 
-    def comparison(self, column: str, a: str, b: str) -> Comparison | None:
-        """Return a minus b."""
-        return results.between(self.comparisons[column], a, b)
-
-    def printed(self, method: str, column: str) -> str | None:
-        """Return the paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
-        return self.paper.printed(method, self.block.roles.get(column, column)) if self.paper else None
-
 
 # ------------------------------------------------------------------------------------------------ the page
 
@@ -86,23 +78,20 @@ def _table(title: str, halves: Sequence[Sequence[Section]]) -> Table:
         rows += [*([RULE] if rows else []), *_rows(halves, block)]
     return Table(
         title,
-        [column for half in halves for column in _header(half)],
+        [title for half in halves for title, _ in _header(half)],
         rows,
         " ".join("l" + "r" * (len(_header(half)) - 2) + "l" for half in halves),
         {s.block.title: table1_words.sentences(s) for half in halves for s in half},
-        [role for half in halves for role in _roles(half[0])],
+        [role for half in halves for _, role in _header(half)],
         f"{title}: accuracy in percent, with the 95% interval and (small) the spread between seeds.",
     )
 
 
-def _header(half: Sequence[Section]) -> list[str]:
-    return ["Method", *(title for _, title in half[0].block.benchmarks), *AVERAGES, *COSTS]
-
-
-def _roles(section: Section) -> list[str]:
-    """Return the paper's title of each column where ours differs, else ""."""
-    roles = [paper.stands_for(section.block, name) for name, _ in section.block.benchmarks]
-    return ["", *roles, *[""] * len((*AVERAGES, *COSTS))]
+def _header(half: Sequence[Section]) -> list[tuple[str, str]]:
+    """Return the title of each column, and the paper's where it has another, else ""."""
+    block = half[0].block
+    named = [(title, paper.stands_for(block, name)) for name, title in block.benchmarks]
+    return [("Method", ""), *named, *((title, "") for title in (*AVERAGES, *COSTS))]
 
 
 def _rows(halves: Sequence[Sequence[Section]], block: Sequence[Section | None]) -> Iterator[list[str | Cell]]:
@@ -128,9 +117,10 @@ def _papers(section: Section, method: str) -> list[Cell]:
     """Return the paper's row, or nothing where it has none."""
     if not section.paper or section.paper.row(method) is None:
         return []
-    names = [*(name for name, _ in section.columns), "se", "rollouts", "type"]
     title = f"paper: {section.paper.title}" if method == BASE else "paper"
-    return [Cell(x, paper=True) for x in (title, *(section.printed(method, n) or text.MISSING for n in names))]
+    columns = [*(section.block.roles.get(name, name) for name, _ in section.columns), "se", "rollouts", "type"]
+    printed = [section.paper.printed(method, column) or text.MISSING for column in columns]
+    return [Cell(shown, paper=True) for shown in (title, *printed)]
 
 
 def write(study: Study, out: Path) -> list[Path]:

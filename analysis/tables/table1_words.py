@@ -24,7 +24,7 @@ LEARNERS = ("grpo", "dapo")
 def sentences(section: Section) -> list[str]:
     """Return everything that is said below a part of the table about one block."""
     rows = {r.method: r for r in section.rows}
-    lines = [_claim(section, c) for pair in CLAIMS if (c := section.comparison(AVERAGE, *pair))]
+    lines = [_claim(section, c) for pair in CLAIMS if (c := results.between(section.comparisons[AVERAGE], *pair))]
     if results.BASE in rows:
         start = rows[results.BASE].mean(AVERAGE).mean
         for row in (rows[m] for m in LEARNERS if m in rows):
@@ -53,7 +53,10 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
 def _claim(section: Section, c: Comparison) -> str:
     """Return one method against another: difference, interval, p, rollouts; and what the paper reports."""
     a, b = plain(c.a.title), plain(c.b.title)
-    pairs = {title: section.comparison(name, c.a.method, c.b.method) for name, title in section.block.benchmarks}
+    pairs = {
+        title: results.between(section.comparisons[name], c.a.method, c.b.method)
+        for name, title in section.block.benchmarks
+    }
     each = "; ".join(f"{t} {text.signed(100 * d.difference.mean)} ({_interval(d)})" for t, d in pairs.items() if d)
     told = {"difference": text.signed(100 * c.difference.mean), "interval": _interval(c), "p": text.p_value(c.adjusted)}
     lines = text.words("claim", a=a, b=b, verdict=_verdict(c, a, b), each=each, **told)
