@@ -28,12 +28,10 @@ class Facts(NamedTuple):
     a token ends a response; template: whether there is one for chats.
     """
 
-    kind: str
     parameters: int | None
     positions: int | None
     ends: bool
     template: bool
-    images: bool
 
 
 def fill(config: Config) -> Config:
@@ -46,17 +44,17 @@ def fill(config: Config) -> Config:
     if not model.from_files or not model.path:
         return config
     if Path(model.path).is_dir():
-        facts = read(Path(model.path))
+        facts = read(Path(model.path))._asdict()
     else:
         noted = base_directory(config) / SUMMARY
         summary = read_json(noted) if noted.exists() else {}
         if summary.get("identity") != base_identity(config) or "facts" not in summary:
             return config
-        facts = Facts(**summary["facts"])
+        facts = summary["facts"]
     if model.parameters is None:
-        model.parameters = facts.parameters
+        model.parameters = facts["parameters"]
     if model.context_length is None:
-        model.context_length = facts.positions
+        model.context_length = facts["positions"]
         config.require_context(f" ({model.path}: {CONFIG})")
     return config
 
@@ -72,12 +70,10 @@ def read(folder: Path) -> Facts:
     text = content.get("text_config") or content
     ends = [tokenizer.get("eos_token"), *(source.get("eos_token_id") for source in (generation, text, content))]
     return Facts(
-        kind=str(content.get("model_type")),
         parameters=_parameters(folder, content.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
         positions=next((text[key] for key in _POSITIONS if text.get(key)), None),
         ends=any(end not in (None, "", []) for end in ends),
         template=bool(tokenizer.get("chat_template")) or any(folder.glob("chat_template.j*")),
-        images="vision_config" in content,
     )
 
 
