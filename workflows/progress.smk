@@ -28,21 +28,17 @@ def run_priority(wildcards):
 
 def show_progress():
     """Show one line of progress instead of all that the jobs print. Logs have the rest."""
-    from analysis.live import Job
-    from analysis.live import Jobs
     from analysis.live import Line
 
     if workflow.touch or not workflow.is_main_process:
         return
-    dag = workflow.dag
-    todo = {dag.jobid(job): Job(job.rule.name, Path(next(iter(job.output), ""))) for job in dag.needrun_jobs()}
     usual = next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
     asked_less = {Quietness.ALL, Quietness.PROGRESS} & set(workflow.output_settings.quiet or ())
     if SETTINGS.progress == "plain" or usual is None or asked_less:
         return
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
-    line = Line(usual, Jobs(todo))
+    line = Line(usual, len(set(workflow.dag.needrun_jobs())))
     logger.removeHandler(usual)
     logger.addHandler(line)
     SHOWN.append(line)

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.runs import write_results
 
 from analysis import live, text
-from analysis.live import Job, Jobs, Line
+from analysis.live import Line
 from analysis.watch import last_line, rows_of, table
 from bapo.errors import UserError
 from bapo.store.progress import Progress
@@ -25,30 +24,9 @@ from bapo.store.progress import Progress
 TRAIN, LOOK = 1, 2
 
 
-# ------------------------------------------------------------------------------------------------ the time left
-
-
 def test_durations() -> None:
     words = ["0 s", "1 min 00 s", "1 min 35 s", "2 h 05 min", "2 d 7 h"]
     assert [text.duration(s) for s in (-1, 59.7, 95, 7500, 200_000)] == words
-
-
-def test_the_time_left_is_that_of_jobs_of_the_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    jobs = Jobs({n: Job("train", tmp_path) for n in range(4)} | {4: Job("table", tmp_path)})
-    assert jobs.left() is None  # nothing like it is done
-    for number in (0, 1):
-        jobs.begin(number)
-    now[0] += 40
-    jobs.end(0)  # it took 40 s
-    jobs.end(1, failed=True)  # which says nothing
-    assert jobs.left() == 2 * 40  # of a table it is not known, and counts as nothing
-    jobs.begin(2)
-    now[0] += 10
-    assert jobs.left() == 30 + 40
-    jobs.begin(2)  # a retry is no further job
-    assert jobs.waiting == {3, 4} and jobs.left() == 40 + 40
 
 
 # ------------------------------------------------------------------------------------------------ watch
@@ -97,10 +75,9 @@ def shown(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # which must not reach a file
     (tmp_path / "first_look.md").write_text("# A first look\n\n- three rows\n\n![x](first_look.png)\n")
-    todo = {TRAIN: Job("train", tmp_path / "summary.json"), LOOK: Job("first_look", tmp_path / "first_look.md")}
     usual = ColorizingTextHandler(stream=Stream(request.param))
     usual.setFormatter(DefaultFormatter())
-    handler = Line(usual, Jobs(todo))
+    handler = Line(usual, 2)
     yield handler
     handler.end()
 
@@ -112,13 +89,13 @@ def say(handler: logging.Handler, event: LogEvent | None, message: str | None = 
     handler.emit(record)
 
 
-def begin(handler: Line, number: int, message: str) -> None:
-    say(handler, LogEvent.JOB_INFO, jobid=number, rule_msg=message, rule_name="rule")
+def begin(handler: Line, number: int, message: str, rule: str, output: Path = Path("none")) -> None:
+    say(handler, LogEvent.JOB_INFO, jobid=number, rule_msg=message, rule_name=rule, output=[str(output)])
 
 
-def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line) -> None:
-    begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown")
-    begin(shown, LOOK, "First look")
+def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line, tmp_path: Path) -> None:
+    begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown", "train")
+    begin(shown, LOOK, "First look", "first_look", tmp_path / "first_look.md")
     words = str(shown.words())
     assert words.startswith("0 of 2 jobs done") and "Train: grpo, seed 1, tiny, countdown (" in words
     say(shown, LogEvent.JOB_FINISHED, job_id=LOOK)
@@ -130,13 +107,13 @@ def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line) -> None:
     if shown.live is None:
         assert "1 of 2 jobs done" in out and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", out)
     say(shown, LogEvent.PROGRESS, done=2, total=2)
-    assert str(shown.words()).startswith("2 of 2 jobs done")
+    assert str(shown.words()).startswith("2 of 2 jobs done, at this pace 0 s left; now Train")
     if shown.live is None:  # not a line for every job
         assert "2 of 2 jobs done" not in shown.console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_an_error_is_handed_on_with_the_end_of_the_log(shown: Line, tmp_path: Path) -> None:
-    begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown")
+    begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown", "train")
     log = tmp_path / "train.log"
     log.write_text("".join(f"step {i}\n" for i in range(40)) + "error: no \x1b[2Jspace left\n")
     fields = dict.fromkeys(("input", "output", "conda_env", "shellcmd"))
