@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,11 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         add("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
         return add
 
+    def of_results(name: str, run: Callable[[argparse.Namespace], Made]) -> Callable[..., argparse.Action]:
+        add = command(name, run)
+        add("results", type=Path, help="the scale's folder, for example results/laptop")
+        return add
+
     for table in (products.TABLES | products.OTHERS).values():
         of_study(table.name, _table, table.heading)
     add = of_study("figure", _figure, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
@@ -65,23 +70,17 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add("file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
     for name in ("task", "model", "method"):
         add(f"--{name}", required=True, help="the name of a folder")
-    for name, number, what in (
-        ("seed", 1, "seed"),
-        ("batch", 128, "prompts a step"),
-        ("group", 8, "responses a prompt"),
-    ):
+    for name, number, what in (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses")):
         add(f"--{name}", type=int, default=number, help=f"{what} ({number})")
     add("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
 
-    add = command("audit", _audit)
-    add("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
+    command("audit", _audit)("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
 
     add = command("claims", _claims)
     add("--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="results/SCALE/studies/*.json")
     add("--out", required=True, type=Path, metavar="DIR", help="folder for claims.*")
 
-    add = command("export", _export)
-    add("results", type=Path, help="the scale's folder, for example results/laptop")
+    add = of_results("export", _export)
     add("--out", required=True, type=Path, metavar="CRATE", help="a new folder")
     add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
 
@@ -90,15 +89,13 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     for side in ("a", "b"):
         add(side, type=Path, metavar=side.upper(), help="a results folder, or that of a crate")
 
-    command("watch", _watch)("results", type=Path, help="the scale's folder, for example results/laptop")
-
-    add = command("report", _report)
-    add("results", type=Path, help="the scale's folder, for example results/laptop")
+    of_results("watch", _watch)
+    add = of_results("report", _report)
     add("--out", type=Path, metavar="FILE.html", help=f"default: {products.PAGE} in that folder")
     return top
 
 
-# ------------------------------------------------------------------------------------------------ of one study
+# ------------------------------------------------------------------------------------------------ what they do
 
 
 def _table(options: argparse.Namespace) -> Made:
@@ -107,21 +104,16 @@ def _table(options: argparse.Namespace) -> Made:
     read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
     files = tables.write(options.command, read, options.out)
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
-    return Made(files, inputs_of_studies([options.study]), said)
+    return Made(files, inputs([options.study]), said)
 
 
 def _figure(options: argparse.Namespace) -> Made:
     from analysis import study
 
-    files = figures.draw(options.name, study.load(options.study), options.out)
-    return Made(files, inputs_of_studies([options.study]))
-
-
-# ------------------------------------------------------------------------------------------------ of the paper
+    return Made(figures.draw(options.name, study.load(options.study), options.out), inputs([options.study]))
 
 
 def _audit(options: argparse.Namespace) -> Made:
-    """Print what does not follow in the paper's numbers."""
     from analysis import audit
 
     found = audit.audit(audit.load(audit.SETUP))
@@ -131,15 +123,11 @@ def _audit(options: argparse.Namespace) -> Made:
 
 
 def _claims(options: argparse.Namespace) -> Made:
-    """Write the ledger of the paper's claims."""
     from analysis.claims import entries, ledger, view
 
     studies = view.load_studies(options.study)
-    lines = ledger.ledger(entries.read(), studies)
-    return Made(ledger.write(lines, studies, options.out), inputs_of_studies(options.study))
-
-
-# ------------------------------------------------------------------------------------------------ of results
+    files = ledger.write(ledger.ledger(entries.read(), studies), studies, options.out)
+    return Made(files, inputs(options.study))
 
 
 def _import(options: argparse.Namespace) -> Made:
@@ -179,15 +167,14 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
-    return Made(sweep.write(options.trials, options.out), inputs_of_sweep(options.trials))
+    return Made(sweep.write(options.trials, options.out), inputs([options.trials]))
 
 
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
-    return Made(
-        [report.write(options.results, options.out)], inputs_of_studies(sorted(options.results.glob("studies/*.json")))
-    )
+    page = report.write(options.results, options.out)
+    return Made([page], inputs(sorted(options.results.glob("studies/*.json"))))
 
 
 def _watch(options: argparse.Namespace) -> Made:
@@ -197,26 +184,19 @@ def _watch(options: argparse.Namespace) -> Made:
     return Made()
 
 
-# ------------------------------------------------------------------------------------------------ of records
+def inputs(paths: Sequence[Path]) -> list[Path]:
+    """Return files that list runs (of a study, of a sweep) and the existing summaries of the runs in them."""
+    runs = [run for path in paths for run in _runs(read_json(path))]
+    return [*paths, *(p for run in dict.fromkeys(runs) for name in SUMMARIES if (p := Path(run, name)).is_file())]
 
 
-def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
-    """Return the study files and the existing summaries of the runs and base models that they name."""
-    inputs: dict[Path, None] = {}
-    for path in paths:
-        inputs[Path(path)] = None
-        content = read_json(path)
-        for entry in (*content.get("cells", []), *content.get("bases", [])):
-            inputs |= dict.fromkeys(p for name in SUMMARIES if (p := Path(entry["run"], name)).is_file())
-    return list(inputs)
-
-
-def inputs_of_sweep(trials: Path) -> list[Path]:
-    """Return a sweep's trials.json and the existing summaries of its runs and the reference's."""
-    content = read_json(trials)
-    folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
-    folders += content.get("reference", {}).get("runs", {}).values()
-    return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, SUMMARY)).is_file())]
+def _runs(content: object) -> Iterator[str]:
+    """Yield what stands under "run" in a JSON document, and each value under "runs"."""
+    if isinstance(content, list):
+        for entry in content:
+            yield from _runs(entry)
+    for key, value in content.items() if isinstance(content, dict) else ():
+        yield from [value] if key == "run" else value.values() if key == "runs" else _runs(value)
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:

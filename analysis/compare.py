@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from analysis import reading, results, text
+from analysis import results, text
 from analysis.claims.view import load_studies, merged
 from analysis.page import markdown_table
 from analysis.results import Comparison, Result
@@ -22,8 +21,6 @@ from analysis.study import Study, evaluated
 from bapo.errors import UserError
 
 IDENTICAL, AGREES, DIFFERS, OTHER = "identical", "agrees", "differs", "other problems"
-#: keys of a configuration that do not say what a run means
-PLACES = ("seed", "paths.", "tracking.", "device", "hardware.")
 Key = tuple[str, str, str, str]  # task, model, method, benchmark or average
 
 
@@ -48,11 +45,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Compared:
-    """only: keys that one side alone has. configurations: (task, model, method) -> keys that differ."""
+    """only: keys that one side alone has."""
 
     lines: list[Line]
     only: dict[str, list[Key]]
-    configurations: dict[tuple[str, str, str], list[str]]
 
     @property
     def agree(self) -> bool:
@@ -69,13 +65,7 @@ def compare(a: Path, b: Path) -> Compared:
     corrected = iter(results.corrected([line.compared for line in lines if line.compared]))
     lines = [replace(line, compared=line.compared and next(corrected)) for line in lines]
     only = {side: [k for k in rows[i] if k not in rows[1 - i]] for i, side in enumerate("AB")}
-    ours, theirs = (_configurations(study) for study in studies)
-    changed = {
-        key: sorted(k for k in {*ours[key], *theirs[key]} if ours[key].get(k) != theirs[key].get(k))
-        for key in ours
-        if key in theirs
-    }
-    return Compared(lines, only, {key: names for key, names in changed.items() if names})
+    return Compared(lines, only)
 
 
 def _study(folder: Path) -> Study:
@@ -96,13 +86,6 @@ def _line(key: Key, a: Result, b: Result) -> Line:
     return Line(key, a, b, results.unpaired(a, b, key[3]))
 
 
-def _configurations(study: Study) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Return the flat configuration of the first run of every method, without what names a place."""
-    cells = {(b.task, b.model, m): cells[0] for b in study.blocks for m, cells in b.methods.items()}
-    flat = {key: text.flat(reading.config(cell, study)) for key, cell in cells.items()}
-    return {key: {k: v for k, v in own.items() if not k.startswith(PLACES)} for key, own in flat.items()}
-
-
 def markdown(found: Compared, names: tuple[str, str]) -> str:
     """Return how many numbers agree, and each that does not."""
     counts = Counter(line.state for line in found.lines)
@@ -114,9 +97,6 @@ def markdown(found: Compared, names: tuple[str, str]) -> str:
         parts += ["95% intervals and Holm's correction over all lines. With one seed two trained models are compared."]
     for side, keys in found.only.items():
         parts += [f"Only in {side}: {', '.join(sorted({'/'.join(key[:3]) for key in keys}))}"] if keys else []
-    if found.configurations:
-        listed = [f"- {'/'.join(key)}: {', '.join(names)}" for key, names in found.configurations.items()]
-        parts += ["## Configurations that differ", "\n".join(listed)]
     return "\n\n".join(parts) + "\n"
 
 

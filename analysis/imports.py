@@ -10,7 +10,7 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,10 +71,11 @@ def read(path: Path) -> Log:
     Raises UserError where the file cannot be read.
     """
     log, history = Log(path), _document(path).get("log_history")
-    entries = [(f"log_history entry {i}", entry) for i, entry in enumerate(history or (), 1)]
-    for place, entry in _lines(path) if history is None else entries:
+    lines = history if history is not None else _text(path).splitlines()
+    for number, line in enumerate(lines, 1):
+        place = f"line {number}" if history is None else f"log_history entry {number}"
         try:
-            record = _record(entry) if history is None else entry
+            record = _record(line) if history is None else line
             if not isinstance(record, dict):
                 raise ValueError("must be an object")
         except (ValueError, RecursionError) as error:
@@ -87,18 +88,16 @@ def read(path: Path) -> Log:
 def _document(path: Path) -> dict[str, Any]:
     """Return a .json file that is one object; {} for another file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.suffix == ".json" else {}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(_text(path)) if path.suffix == ".json" else {}
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
+def _text(path: Path) -> str:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
-            yield from ((f"line {number}", line) for number, line in enumerate(file, 1))
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     except (OSError, EOFError, ValueError) as error:
         raise UserError(f"{path}: not readable ({error}); unpack or repair the file") from None
 

@@ -109,35 +109,28 @@ def setting(cell: Cell, section: str, name: str, study: Study) -> Any:
     return value
 
 
+def _wide(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: Study) -> pd.DataFrame:
+    """Return a column of a table as a rectangle. Raises UserError where it is empty or a cell is missing or doubled."""
+    wide = frame.drop_duplicates([rows, columns]).pivot(index=rows, columns=columns, values=values)
+    if frame.empty or wide.size != len(frame) or wide.isna().to_numpy().any():
+        raise _damaged(path.parent, f"{path}: every {rows} must be there with every {columns} once", study)
+    return wide
+
+
 def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
     """Return the outcomes of a method's seeds on one benchmark.
 
     Raises UserError where samples are missing or doubled, or seeds have other problems or numbers of samples.
     """
-    read = [_evaluation(c, benchmark, study) for c in cells]
+    read = []
+    for cell in cells:
+        summary(cell.run / "eval", study)
+        path = cell.run / "eval" / f"{benchmark}.parquet"
+        frame = read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
+        wide = [_wide(frame, "problem_id", "sample", name, path, study) for name in ("correct", "parsed")]
+        read.append(Outcomes(tuple(map(str, wide[0].index)), *(w.to_numpy(np.uint8) for w in wide)))
     _require_alike(cells, [(o.problems, o.samples) for o in read], f"eval/{benchmark}.parquet", study)
     return Outcomes(read[0].problems, *(np.stack([getattr(o, name) for o in read]) for name in ("correct", "parsed")))
-
-
-def _evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
-    """Return the outcomes of one trained model, [n, K]."""
-    folder = cell.run / "eval"
-    summary(folder, study)
-    path = folder / f"{benchmark}.parquet"
-    frame = read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
-    frame = frame.sort_values(["problem_id", "sample"], kind="stable")
-    problems, counts = np.unique(frame["problem_id"].to_numpy(str), return_counts=True)
-    if not len(problems):
-        raise _damaged(folder, f"{path} is empty", study)
-    k = int(counts[0])
-    if (counts != k).any():
-        uneven = problems[counts != k][0]
-        raise _damaged(folder, f"{path}: problem {uneven} does not have {k} samples like the first", study)
-    order = frame["sample"].to_numpy().reshape(len(problems), k)
-    if (np.diff(order, axis=1) <= 0).any():
-        raise _damaged(folder, f"{path}: a sample of a problem is there twice", study)
-    bits = [frame[name].to_numpy(bool).reshape(order.shape).astype(np.uint8) for name in ("correct", "parsed")]
-    return Outcomes(tuple(problems), *bits)
 
 
 def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
@@ -145,28 +138,20 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
 
     Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
     """
-    read = [_curve(c, benchmark, study) for c in cells]
-    common = sorted(set.intersection(*(set(f.steps) for f in read)))
-    _require_alike(cells, [(f.problems, f.samples) for f in read], f"curve/{benchmark}.parquet", study)
-    if len(common) < 2:
+    read, samples = [], set()
+    for cell in cells:
+        summary(cell.run / "curve", study)
+        path = cell.run / "curve" / f"{benchmark}.parquet"
+        frame = read_table(path, columns=["step", "problem_id", "correct", "samples"])
+        read.append(_wide(frame, "step", "problem_id", "correct", path, study))
+        samples |= {*frame["samples"]}
+    _require_alike(cells, [tuple(f.columns) for f in read], f"curve/{benchmark}.parquet", study)
+    common = sorted(set.intersection(*(set(f.index) for f in read)))
+    if len(common) < 2 or len(samples) > 1:
         folder = cells[0].run / "curve"
-        raise _damaged(folder, f"{folder}: the seeds have fewer than two steps in common", study)
-    picked = [f.correct[[f.steps.index(s) for s in common]] for f in read]
-    return Curve(tuple(common), read[0].problems, np.stack(picked), read[0].samples)
-
-
-def _curve(cell: Cell, benchmark: str, study: Study) -> Curve:
-    """Return the curve of one run, [T, n]."""
-    folder = cell.run / "curve"
-    summary(folder, study)
-    path = folder / f"{benchmark}.parquet"
-    frame = read_table(path, columns=["step", "problem_id", "correct", "samples"])
-    counts = frame.groupby(["step", "problem_id"]).size()
-    wide = frame.drop_duplicates(["step", "problem_id"]).pivot(index="step", columns="problem_id", values="correct")
-    if frame.empty or (counts != 1).any() or wide.isna().to_numpy().any() or frame["samples"].nunique() != 1:
-        raise _damaged(folder, f"{path}: every problem must have one row a step", study)
-    ids = tuple(str(c) for c in wide.columns)
-    return Curve(tuple(int(s) for s in wide.index), ids, wide.to_numpy(np.int64), int(frame["samples"].iloc[0]))
+        raise _damaged(folder, f"{folder}: the seeds have other samples, or fewer than two steps in common", study)
+    correct = np.stack([f.loc[common].to_numpy(np.int64) for f in read])
+    return Curve(tuple(map(int, common)), tuple(map(str, read[0].columns)), correct, int(samples.pop()))
 
 
 def _require_alike(cells: Sequence[Cell | Base], described: Sequence[object], name: str, study: Study) -> None:
@@ -207,9 +192,7 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
         frame = frame[frame["set"] == probed]
         if frame.empty:
             raise UserError(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
-        wide = frame.pivot(index="prompt_id", columns="step", values="correct")
-        if wide.isna().to_numpy().any():
-            raise _damaged(cell.run, f"{cell.run / PROBE}: not every prompt has every step", study)
+        wide = _wide(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)
         wide = wide.astype(int)
         wide.attrs["samples"] = int(frame["samples"].max())
         frames[cell.seed] = wide

@@ -18,8 +18,8 @@ from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, read_json, sha256, verify_files, write_text
 
 SUMS = "manifest-sha256.txt"
-PAPER = "https://arxiv.org/abs/2602.20722"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
+PAPER = "https://arxiv.org/abs/2602.20722"
 
 
 # ------------------------------------------------------------------------------------------------ places
@@ -59,15 +59,16 @@ class Packed:
     ended: list[str] = field(default_factory=list)
     titles: list[str] = field(default_factory=list)
 
-    def sealed(self, folder: Path, name: str) -> None:
+    def add(self, folder: Path, name: str, *files: str) -> None:
+        """Add those of the files that exist in a folder."""
+        self.files |= {f"{name}/{n}": folder / n for n in files if (folder / n).is_file()}
+
+    def seal(self, folder: Path, name: str) -> None:
         """Add a finished folder's manifest, configuration and fingerprinted files, checked."""
-        if not (folder / SUMMARY).exists():
-            return
-        sealed = [n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n]
-        there = [n for n in (CONFIG, MANIFEST, SUMMARY, *sealed) if (folder / n).is_file()]
-        self.files |= {f"{name}/{n}": folder / n for n in there}
-        if MANIFEST in there and (ended := read_json(folder / MANIFEST).get("ended")):
-            self.ended.append(ended)
+        if (folder / SUMMARY).exists():
+            sealed = [n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n]
+            self.add(folder, name, CONFIG, MANIFEST, SUMMARY, *sealed)
+            self.ended += [read_json(folder / MANIFEST).get("ended", "")] if (folder / MANIFEST).exists() else []
 
 
 def collect(home: Path) -> Packed:
@@ -76,33 +77,31 @@ def collect(home: Path) -> Packed:
     Raises UserError where no run is finished or a run's file is not what was written.
     """
     home = homes(home)[0].resolve()
+    packed, root, runs = Packed(), f"results/{home.name}", dict[Path, Cell | Base]()
     studies = sorted((home / "studies").glob("*.json"))
-    packed, root = Packed(), f"results/{home.name}"
-    packed.files |= {f"{root}/studies/{file.name}": file for file in studies}
-    runs: dict[Path, Cell | Base] = {}
+    packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))
     for study in load_studies(studies).values():
         packed.titles.append(study.title or study.name)
         for block in located(study, home).blocks:
             runs |= {cell.run: cell for cells in block.methods.values() for cell in cells}
             runs |= {block.base.run: block.base} if block.base else {}
-            data = {f"{root}/{block.task}/data/{n}": home / block.task / "data" / n for n in (SUMMARY, MANIFEST)}
-            packed.files |= {name: file for name, file in data.items() if file.is_file()}
+            packed.add(home / block.task / "data", f"{root}/{block.task}/data", SUMMARY, MANIFEST)
     for run, cell in runs.items():
         name = f"{root}/{run.relative_to(home)}"
-        if not finished(cell, isinstance(cell, Base)):
+        if finished(cell, isinstance(cell, Base)):
+            packed.seal(run, name)
+            packed.seal(run / "eval", f"{name}/eval")
+            packed.seal(run / "curve", f"{name}/curve")
+        else:
             packed.left_out.append(name)
-            continue
-        packed.sealed(run, name)
-        for part in ("eval", "curve"):
-            packed.sealed(run / part, f"{name}/{part}")
     if len(packed.left_out) == len(runs):
         raise UserError(f"{home}: none of its {len(runs)} runs is finished; run them first")
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
-        made = [record.parent.parent / n for n in read_json(record)["files"]]
-        packed.files |= {f"{root}/{p.relative_to(home)}": p for p in (*made, record) if p.is_file()}
+        made, local = read_json(record)["files"], record.relative_to(home).parent.parent
+        packed.add(home / local, Path(root, local).as_posix(), *made, f"{provenance.FOLDER}/{record.name}")
     own = project.folder()
     if own is not None and home.is_relative_to(own.resolve()):
-        packed.files |= {f"project/{p.relative_to(own).as_posix()}": p for p in project.sources(own)}
+        packed.add(own, "project", *(p.relative_to(own).as_posix() for p in project.sources(own)))
     return packed
 
 
@@ -120,7 +119,7 @@ def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
     left = f" Not finished and left out: {', '.join(packed.left_out)}." if packed.left_out else ""
     crate.description = f"Results of the reproduction suite for Buffer Matters (BAPO).{left}"
     crate.license, crate.isBasedOn = license, PAPER
-    crate.datePublished = max(packed.ended, default="1980-01-01")
+    crate.datePublished = max(filter(None, packed.ended), default="1980-01-01")
     for name, file in sorted(packed.files.items()):
         crate.add_file(file, name, properties={"sha256": sha256(file)})
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:

@@ -92,40 +92,28 @@ def expected(weights: np.ndarray, correct: np.ndarray, tries: np.ndarray, group_
 
 @dataclass(frozen=True)
 class Tries:
-    """The re-evaluations of one run. size: G; c1: of its method.
+    """The re-evaluations of one run. size: G; c1: of its method; prompts: ids [U].
 
-    window, stored, correct, tries, admitted, prompt [N]: of each one the window of steps that stored the prompt, the
-    correct answers of the group that did, all correct answers and tries of the prompt from that group on, whether eq. 6
-    admitted it, and the prompt's place in ``prompts``. fresh: (window, prompt, correct answers) of every fresh group
-    [M, 3]; windows: how many there are.
+    fresh: how many fresh groups each prompt has in each window of steps, by correct answers [U, W, G + 1]. table: a row
+    a re-evaluation: the ``window`` that stored the prompt, ``stored``, the correct answers of the group that did,
+    ``correct`` and ``tries``, of the prompt from that group on, whether eq. 6 ``admitted`` it, and the place of its
+    ``prompt``.
     """
 
     size: int
     c1: float
     prompts: tuple[str, ...]
-    windows: int
     fresh: np.ndarray
-    window: np.ndarray
-    stored: np.ndarray
-    correct: np.ndarray
-    tries: np.ndarray
-    admitted: np.ndarray
-    prompt: np.ndarray
-
-    def histograms(self, weights: np.ndarray) -> np.ndarray:
-        """Return the fresh groups of every window by correct answers [..., W, G + 1]. weights: of prompts [..., U]."""
-        cells = np.zeros((len(self.prompts), self.windows * (self.size + 1)))
-        window, prompt, correct = self.fresh.T
-        np.add.at(cells, (prompt, window * (self.size + 1) + correct), 1)
-        return (weights @ cells).reshape(*weights.shape[:-1], self.windows, self.size + 1)
+    table: pd.DataFrame
 
     def chances(self, weights: np.ndarray) -> np.ndarray:
         """Return the chance of each re-evaluation under an unchanged policy [..., N]. weights: of prompts [..., U]."""
-        fitted = fit(self.histograms(weights) + 1e-9)  # a window without one of the drawn prompts says nothing
-        chance = np.empty((*weights.shape[:-1], len(self.window)))
-        for w in np.unique(self.window):
-            of = self.window == w
-            chance[..., of] = expected(fitted[..., w, :], self.correct[of], self.tries[of], self.size, self.c1)
+        histograms = np.einsum("...u,uwk->...wk", weights, self.fresh)
+        fitted = fit(histograms + 1e-9)  # a window without one of the drawn prompts says nothing
+        chance = np.empty((*weights.shape[:-1], len(self.table)))
+        for window, rows in self.table.groupby("window"):
+            seen = rows["correct"].to_numpy(), rows["tries"].to_numpy()
+            chance[..., rows.index] = expected(fitted[..., window, :], *seen, self.size, self.c1)
         return chance
 
 
@@ -148,6 +136,8 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
 
     None where there is none, or where fresh groups are not whole (a filter that keeps single responses).
     """
+    import pandas as pd
+
     correct = groups["rewards"].map(lambda r: round(float(np.sum(r)))).to_numpy()
     origin, step = groups["origin"].to_numpy(), groups["step"].to_numpy()
     sizes = groups["rewards"].map(len).to_numpy()
@@ -159,25 +149,21 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
     window = np.full(len(groups), -1)
     window[is_fresh] = windows(groups["version"].to_numpy()[is_fresh])
     hard = correct <= c1 * size + 1e-9
-    by_prompt: dict[int, list[int]] = {}
-    for i in np.flatnonzero((is_fresh & hard) | is_again).tolist():
-        by_prompt.setdefault(int(place[i]), []).append(i)
-    rows = []
-    for prompt, events in by_prompt.items():
-        stored, shown = None, (0, 0)
-        # a step re-evaluates before it stores its own hard prompts (Algorithm 1)
-        for i in sorted(events, key=lambda i: (step[i], is_fresh[i])):
-            if is_fresh[i]:
-                stored, shown = i, (correct[i], size)
-            elif stored is not None:
-                passes = passing(size, c1)[correct[i]]
-                rows.append((window[stored], correct[stored], *shown, passes, prompt))
-                shown = shown[0] + correct[i], shown[1] + size
+    rows, entries = [], dict[int, tuple[int, int, int]]()  # prompt -> the group that stored it, correct, tries
+    # a step re-evaluates before it stores its own hard prompts (Algorithm 1)
+    for i in np.lexsort((is_fresh, step)):
+        if is_fresh[i] and hard[i]:
+            entries[place[i]] = (i, correct[i], size)
+        elif is_again[i] and place[i] in entries:
+            first, right, tries = entries[place[i]]
+            rows.append((window[first], correct[first], right, tries, passing(size, c1)[correct[i]], place[i]))
+            entries[place[i]] = (first, right + correct[i], tries + size)
     if not rows:
         return None
-    fresh = np.stack([window[is_fresh], place[is_fresh], correct[is_fresh]], axis=1)
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Tries(size, c1, tuple(names), int(window.max()) + 1, fresh, *columns)
+    fresh = np.zeros((len(names), int(window.max()) + 1, size + 1))
+    np.add.at(fresh, (place[is_fresh], window[is_fresh], correct[is_fresh]), 1)
+    columns = ["window", "stored", "correct", "tries", "admitted", "prompt"]
+    return Tries(size, c1, tuple(names), fresh, pd.DataFrame(rows, columns=columns))
 
 
 def of_method(block: Block, method: str, study: Study) -> dict[int, Tries]:
@@ -234,8 +220,8 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]
     of_runs = {}  # seed -> its tries, what each of them counts, and its chance [draws + 1, N]
     for seed, t in runs.items():
         mine = weights[:, [place[p] for p in t.prompts]]
-        of_runs[seed] = (t, mine[:, t.prompt], t.chances(mine))
-    stored = sorted({int(k) for t in runs.values() for k in t.stored})
+        of_runs[seed] = (t, mine[:, t.table["prompt"]], t.chances(mine))
+    stored = sorted({int(k) for t in runs.values() for k in t.table["stored"]})
     return [_admission(kind, of_runs, seeds) for kind in (*stored, None)]
 
 
@@ -245,10 +231,14 @@ def _admission(
     """seeds: how often each run counts [draws + 1, S]; without a run of ``stored`` a line says nothing."""
     sums, prompts, by_seed = [], set[str](), dict[int, float]()
     for seed, (t, counts, chances) in of_runs.items():
-        of = np.full(len(t.stored), True) if stored is None else t.stored == stored
+        of = np.flatnonzero(t.table["stored"].isin([stored]) | (stored is None))
         n = counts[:, of]
-        sums.append(np.stack([n.sum(-1), (n * t.admitted[of]).sum(-1), (n * chances[:, of]).sum(-1)], axis=-1))
-        prompts |= {t.prompts[p] for p in t.prompt[of]}
+        sums.append(
+            np.stack(
+                [n.sum(-1), (n * t.table["admitted"].to_numpy()[of]).sum(-1), (n * chances[:, of]).sum(-1)], axis=-1
+            )
+        )
+        prompts |= {t.prompts[p] for p in t.table["prompt"].iloc[of]}
         count, passed, chance = sums[-1][0]
         by_seed |= {seed: float((passed - chance) / count)} if count else {}
     totals = np.einsum("rs,src->rc", seeds, np.stack(sums))  # [draws + 1, 3]: re-evaluations, admitted, expected
@@ -256,8 +246,8 @@ def _admission(
     numbers = np.column_stack([shares, shares[:, 0] - shares[:, 1]])
     df = len(by_seed) - 1 if len(by_seed) > 1 else len(prompts) - 1
     errors = np.nanstd(numbers[1:], axis=0, ddof=1)
-    admitted, expected, difference = (Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True))
-    return Admission(stored, int(totals[0, 0]), len(prompts), admitted, expected, difference, by_seed)
+    estimates = [Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True)]
+    return Admission(stored, int(totals[0, 0]), len(prompts), *estimates, by_seed)
 
 
 # ------------------------------------------------------------------------------------------------ the figure

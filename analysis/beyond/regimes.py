@@ -12,6 +12,7 @@ import numpy as np
 
 from analysis import reading, results, statistics, style, text
 from analysis.page import Page, Table, at_scale
+from analysis.probes import Probes
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from analysis.tables.comparison import seeds_of
@@ -51,19 +52,12 @@ CAPTION = (
 
 def start(block: Block, study: Study) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
-    probes = reading.probes(block, study.reference, study)
-    lacking = [seed for seed, frame in probes.items() if 0 not in frame]
-    if lacking:
-        raise UserError(f"{block.title}, seed {lacking[0]}: the base was not probed (no step 0); `{study.command}`")
-    first = next(iter(probes.values()))
-    shares = [float((frame[0] == 0).mean()) for frame in probes.values()]
-    return {
-        "share_at_zero": float(np.mean(shares)),
-        "lowest_share": min(shares),
-        "highest_share": max(shares),
-        "prompts": len(first),
-        "samples": first.attrs["samples"],
-    }
+    probes = Probes.of(reading.probes(block, study.reference, study))
+    if 0 not in probes.steps:
+        raise UserError(f"{block.title}: the base was not probed by every seed (no step 0); `{study.command}`")
+    shares = [float((correct == 0).mean()) for correct in probes.at(0)]
+    sizes = {"prompts": len(probes.prompts[0]), "samples": probes.samples}
+    return {"share_at_zero": float(np.mean(shares)), "lowest_share": min(shares), "highest_share": max(shares)} | sizes
 
 
 def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:

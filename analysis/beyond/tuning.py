@@ -7,7 +7,6 @@ No test benchmark is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from analysis import reading, statistics, text
 from analysis.page import RULE, Cell, Page, Table, at_scale
+from analysis.probes import Probes
 from analysis.results import COST_HEADER, cost_cells, costs_of
 from analysis.study import Block, Study, row_order
 from bapo.errors import UserError
@@ -31,25 +31,6 @@ NOTES = (
     "chosen: of the highest and those near it the one with fewest changes, then the higher mean; named: Table 1's.",
     "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
 )
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A method with variants. solved [S, n]: share of each prompt's samples that are correct; costs: means over seeds.
-
-    rate: its learning rate, None where a run has no configuration.
-    """
-
-    method: str
-    title: str
-    seeds: tuple[int, ...]
-    solved: np.ndarray
-    costs: Mapping[str, float]
-    rate: float | None
-
-    @property
-    def variants(self) -> Variants:
-        return tuple(self.method.split("+")[1:])
 
 
 # ------------------------------------------------------------------------------------------------ the choice
@@ -82,89 +63,62 @@ def choose(scores: Mapping[Variants, np.ndarray]) -> Variants:
     return min(near(scores), key=lambda variants: (len(variants), -scores[variants].mean()))
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The candidates of one method. named: what the setting names."""
-
-    method: str
-    candidates: Mapping[Variants, Candidate]
-    named: Variants
-
-    @property
-    def scores(self) -> dict[Variants, np.ndarray]:
-        return {variants: candidate.solved for variants, candidate in self.candidates.items()}
-
-    @property
-    def title(self) -> str:
-        return next(iter(self.candidates.values())).title.partition(", ")[0]
-
-    @property
-    def choice(self) -> Candidate:
-        return self.candidates[choose(self.scores)]
-
-    @property
-    def edge(self) -> str:
-        """Return "smallest" or "largest" where the chosen learning rate is the end of those tried, else ""."""
-        rates = sorted({c.rate for c in self.candidates.values() if c.rate is not None})
-        ends = {rates[0]: "smallest", rates[-1]: "largest"} if len(rates) > 1 else {}
-        return ends.get(self.choice.rate or 0.0, "")
+def candidates(block: Block, study: Study) -> list[list[dict[str, Any]]]:
+    """Return each method's candidates, the plain one first: a row each, in percent and points."""
+    grouped: dict[str, list[str]] = {}
+    for candidate in sorted(block.methods, key=lambda m: m.count("+")):
+        grouped.setdefault(candidate.split("+")[0], []).append(candidate)
+    return [_rows(block, method, grouped[method], study) for method in row_order(grouped)]
 
 
-def tune(block: Block, study: Study) -> list[Tuned]:
-    """Return every method of a block with its candidates, the plain one first."""
-    named = study.chosen.get(block.task, {})
-    grouped: dict[str, list[Candidate]] = {}
-    for method in sorted(block.methods, key=lambda m: m.count("+")):
-        grouped.setdefault(method.split("+")[0], []).append(_candidate(block, method, study))
-    return [Tuned(m, {c.variants: c for c in grouped[m]}, tuple(named.get(m, ()))) for m in row_order(grouped)]
-
-
-def _candidate(block: Block, method: str, study: Study) -> Candidate:
-    cells = block.methods[method]
-    frames = {seed: frame.sort_index() for seed, frame in reading.probes(block, method, study, HELD_OUT).items()}
-    prompts = [tuple(frame.index) for frame in frames.values()]
-    if any(p != prompts[0] for p in prompts):
-        raise UserError(f"{cells[0].run.parent}: its seeds were probed on different prompts; make them again")
-    solved = [frame[frame.columns.max()].to_numpy() / frame.attrs["samples"] for frame in frames.values()]
-    rate = reading.config(cells[0], study).get("train", {}).get("learning_rate")
-    title = block.method_title(method).lstrip("+")
-    return Candidate(method, title, tuple(frames), np.stack(solved), costs_of(cells, study), rate)
-
-
-# ------------------------------------------------------------------------------------------------ the table
-
-
-def rows(block: Block, tuned: Tuned) -> list[dict[str, Any]]:
-    """Return one row a candidate, in percent and points."""
-    scores, choice = tuned.scores, tuned.choice
-    best, *others = near(scores)
-    found = []
-    for variants, c in tuned.candidates.items():
-        mean, (difference, se) = statistics.mean_over_seeds(c.solved), behind(scores[best], scores[variants])
-        found.append(
+def _rows(block: Block, method: str, listed: Sequence[str], study: Study) -> list[dict[str, Any]]:
+    scores = {_variants(candidate): _solved(block, candidate, study) for candidate in listed}
+    (best, *others), choice = near(scores), choose(scores)
+    named = tuple(study.chosen.get(block.task, {}).get(method, ()))
+    rows = []
+    for candidate, (variants, solved) in zip(listed, scores.items(), strict=True):
+        mean, (difference, se) = statistics.mean_over_seeds(solved), behind(scores[best], solved)
+        cells = block.methods[candidate]
+        rows.append(
             {
-                **block.keys(tuned.method),
-                "candidate": c.method,
-                "title": c.title,
-                "learning_rate": c.rate,
-                "problems": c.solved.shape[1],
-                "seeds": len(c.seeds),
+                **block.keys(method),
+                "candidate": candidate,
+                "title": block.method_title(candidate).lstrip("+"),
+                "learning_rate": reading.config(cells[0], study).get("train", {}).get("learning_rate"),
+                "problems": solved.shape[1],
+                "seeds": len(cells),
                 "mean": 100 * mean.mean,
                 "seed_sd": 100 * mean.seed_sd,
                 "minus_highest": -100 * difference,
                 "minus_highest_se": 0.0 if variants == best else 100 * se,
                 "near": variants == best or variants in others,
-                "chosen": c is choice,
-                "named": set(tuned.named) == set(variants),
-                **c.costs,
-                **{f"seed_{s}": 100 * v for s, v in zip(c.seeds, mean.seed_means, strict=True)},
+                "chosen": variants == choice,
+                "named": set(named) == set(variants),
+                **costs_of(cells, study),
+                **{f"seed_{c.seed}": 100 * v for c, v in zip(cells, mean.seed_means, strict=True)},
             }
         )
-    return found
+    return rows
 
 
-def _line(title: str, row: Mapping[str, Any]) -> list[str | Cell]:
-    changed = row["title"].partition(", ")[2]
+def _variants(candidate: str) -> Variants:
+    return tuple(candidate.split("+")[1:])
+
+
+def _solved(block: Block, candidate: str, study: Study) -> np.ndarray:
+    """Return the share of each prompt's samples that are correct at the last step [S, n]."""
+    probes = Probes.of(reading.probes(block, candidate, study, HELD_OUT))
+    if not probes.same_prompts:
+        folder = block.methods[candidate][0].run.parent
+        raise UserError(f"{folder}: its seeds were probed on different prompts; make them again")
+    return np.stack(probes.at(probes.steps[-1])) / probes.samples
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+def _line(row: Mapping[str, Any]) -> list[str | Cell]:
+    title, _, changed = row["title"].partition(", ")
     highest = row["near"] and row["minus_highest_se"] == 0
     place = "highest" if highest else "near" if row["near"] else ""
     behind_by = f"{text.signed(row['minus_highest'])} ({text.number(row['minus_highest_se'])})"
@@ -179,13 +133,20 @@ def _line(title: str, row: Mapping[str, Any]) -> list[str | Cell]:
     ]
 
 
-def sentences(block: Block, methods: Sequence[Tuned], study: Study) -> list[str]:
-    """Return the choices as a setting names them, where Table 1 has others, and those at the edge of what was tried."""
-    lines = [f"The chosen learning rate is the {t.edge} tried: {t.title}." for t in methods if t.edge]
-    stale = [t.title for t in methods if set(t.named) != set(t.choice.variants)]
+def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], study: Study) -> list[str]:
+    """Return which choices lie at the edge of what was tried, and the choices that Table 1 lacks."""
+    lines, stale = [], []
+    named = dict(study.chosen.get(block.task, {}))
+    for rows in methods:
+        choice, title = next(r for r in rows if r["chosen"]), rows[0]["title"].partition(", ")[0]
+        rates = sorted({r["learning_rate"] for r in rows} - {None})
+        if len(rates) > 1 and choice["learning_rate"] in (rates[0], rates[-1]):
+            edge = "smallest" if choice["learning_rate"] == rates[0] else "largest"
+            lines.append(f"The chosen learning rate is the {edge} tried: {title}.")
+        stale += [] if choice["named"] else [title]
+        named.pop(choice["method"], None)
+        named |= {choice["method"]: v} if (v := _variants(choice["candidate"])) else {}
     if stale:
-        named = {m: v for m, v in study.chosen.get(block.task, {}).items() if m not in {t.method for t in methods}}
-        named |= {t.method: t.choice.variants for t in methods if t.choice.variants}
         listed = ", ".join(f"{method}: {'+'.join((method, *variants))}" for method, variants in named.items())
         where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
         lines.append(f"Table 1 has another choice for {', '.join(stale)}. {where}: tuned: {{{listed}}}")
@@ -198,11 +159,10 @@ def write(study: Study, out: Path) -> list[Path]:
 
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
-        methods, lines = tune(block, study), list[Sequence[str | Cell]]()
-        for tuned in methods:
-            found = rows(block, tuned)
-            lines += [*([RULE] if lines else []), *(_line(tuned.title, row) for row in found)]
-            every += found
+        methods, lines = candidates(block, study), list[Sequence[str | Cell]]()
+        for rows in methods:
+            lines += [*([RULE] if lines else []), *map(_line, rows)]
+            every += rows
         tables.append(Table(block.title, HEADER, lines, "llrrllrrr", sentences(block, methods, study)))
     prompts = text.span([row["problems"] for row in every])
     seeds = text.counted([row["seeds"] for row in every], "training seed")

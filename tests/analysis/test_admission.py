@@ -67,9 +67,9 @@ def test_the_stored_group_is_the_latest_hard_one_before() -> None:
         row(15, "a", "re-evaluated", 0),
     ]
     tries = tries_of(pd.DataFrame(rows), 0.25)
-    columns = (tries.stored, tries.correct, tries.tries, tries.admitted)
-    assert [c.tolist() for c in columns] == [[0, 1, 1], [0, 1, 3], [4, 4, 8], [False, True, False]]
-    assert tries.size == 4 and {tries.prompts[p] for p in tries.prompt} == {"a"}
+    columns = ("stored", "correct", "tries", "admitted")
+    assert [tries.table[c].tolist() for c in columns] == [[0, 1, 1], [0, 1, 3], [4, 4, 8], [False, True, False]]
+    assert tries.size == 4 and {tries.prompts[p] for p in tries.table["prompt"]} == {"a"}
     assert tries_of(pd.DataFrame([row(1, "a", "fresh", 1)]), 0.25) is None
     assert tries_of(pd.DataFrame([*rows, row(2, "d", "fresh", 1, size=3)]), 0.25) is None  # a part of a group
 
@@ -94,15 +94,15 @@ def test_the_unchanged_policy_is_expected_and_a_better_one_is_above() -> None:
         tries = {s: tries_of(runs(rng, gain), 0.125) for s in (1, 2, 3)}
         zero, one, every = admissions(tries, draws=60)
         assert [zero.stored, one.stored, every.stored] == [0, 1, None]
-        assert zero.count + one.count == every.count == sum(len(t.stored) for t in tries.values())
+        assert zero.count + one.count == every.count == sum(len(t.table) for t in tries.values())
         assert list(every.by_seed) == [1, 2, 3] and every.difference.df == 2
         for a in (zero, one, every):
             assert a.difference.mean == pytest.approx(a.admitted.mean - a.expected.mean)
             assert (a.difference.mean > 4 * a.difference.se) if above else abs(a.difference.mean) < 4 * a.difference.se
-        share = np.mean(np.concatenate([t.admitted for t in tries.values()]))
+        share = np.mean(np.concatenate([t.table["admitted"] for t in tries.values()]))
         assert every.admitted.mean == pytest.approx(share)
     assert admissions({1: tries[1]}, draws=20)[-1].difference.df == every_prompt(tries[1]) - 1
 
 
 def every_prompt(tries: admission.Tries) -> int:
-    return len(set(tries.prompt.tolist()))
+    return len(set(tries.table["prompt"]))

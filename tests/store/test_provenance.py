@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.__main__ import inputs_of_studies
+from analysis import __main__ as analysis
 from bapo import __main__
 from bapo.errors import UserError
 from bapo.store import provenance
@@ -39,7 +39,7 @@ def results(tmp_path: Path) -> Path:
     table = home / "tables" / "table1.md"
     write_text(table, "| a |\n")
     write_text(table.with_suffix(".csv"), "a\n")
-    inputs = inputs_of_studies([home / "studies" / "table1.json"])
+    inputs = analysis.inputs([home / "studies" / "table1.json"])
     written = provenance.record([table, table.with_suffix(".csv")], ["analysis", "table1", "--out", "a b"], inputs)
     assert written == [home / "tables" / ".provenance" / "table1.json"]
     return home
@@ -79,7 +79,7 @@ def test_a_damaged_run_does_not_keep_a_record_from_being_written(results: Path) 
     run = results / "countdown" / "tiny" / "grpo" / "seed1"
     (run / SUMMARY).write_text("{")
     (results / "report.html").write_text("<p>")
-    read = inputs_of_studies([results / "studies" / "table1.json"])
+    read = analysis.inputs([results / "studies" / "table1.json"])
     (record,) = provenance.record([results / "report.html"], ["analysis", "report"], read)
     inputs = json.loads(record.read_text())["inputs"]
     assert set(inputs["countdown/tiny/grpo/seed1/summary.json"]) == {"sha256"}

@@ -184,8 +184,8 @@ def test_a_broken_run_is_named_with_its_command(small: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: f.iloc[:-1], "p11 does not have 32 samples"),
-        (lambda f: f.assign(sample=f["sample"].replace(3, 2)), "twice"),
+        (lambda f: f.iloc[:-1], "grpo/seed1/eval/cd4.parquet"),
+        (lambda f: f.assign(sample=f["sample"].replace(3, 2)), "grpo/seed1/eval/cd4.parquet"),
         (lambda f: f.assign(problem_id=f["problem_id"].str.replace("p00", "p99")), "grpo/seed1"),
     ],
 )
