@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -108,7 +108,7 @@ def columns(block: Block) -> list[tuple[str, str]]:
 class Comparison:
     """a minus b in one column. adjusted: Holm's p over all pairs that are compared there.
 
-    paired: seeds that both have, which the difference is over; 0 where seeds count as independent.
+    by_seed: the differences, as fractions, of the seeds that both have; empty where seeds count as independent.
     """
 
     a: Result
@@ -116,7 +116,11 @@ class Comparison:
     column: str
     difference: statistics.SeedDifference
     adjusted: float = float("nan")
-    paired: int = 0
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def paired(self) -> int:
+        return len(self.by_seed)
 
     @property
     def differ(self) -> bool:
@@ -146,22 +150,9 @@ def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comp
     return Comparison(c.b, c.a, c.column, replace(c.difference, problems=problems, both=both), c.adjusted)
 
 
-@dataclass(frozen=True)
-class Paired:
-    """a minus b in one column, seeds paired by their number. by_seed: the differences, as fractions."""
-
-    difference: statistics.SeedDifference
-    by_seed: Mapping[int, float]
-
-
-def shared_seeds(a: Result, b: Result) -> list[int]:
-    """Return the training seeds that two rows share, in order."""
-    return [] if a.is_base or b.is_base else sorted(set(a.seeds) & set(b.seeds))
-
-
 def paired_tables(a: Result, b: Result, column: str) -> list[np.ndarray]:
     """Return a minus b on the seeds that they share, [S, n] of each benchmark of a column."""
-    seeds = shared_seeds(a, b)
+    seeds = sorted(set(a.seeds) & set(b.seeds))
     x, y = (on_seeds(row.column(column), row.seeds, seeds) for row in (a, b))
     return [one - other for one, other in zip(x, y, strict=True)]
 
@@ -172,14 +163,15 @@ def on_seeds(tables: Sequence[np.ndarray], own: Sequence[int], wanted: Sequence[
     return [table[places] for table in tables]
 
 
-def paired(a: Result, b: Result, column: str) -> Paired | None:
-    """Return the difference over the seeds that two rows share; None where they share none."""
-    seeds = shared_seeds(a, b)
+def paired(a: Result, b: Result, column: str) -> Comparison | None:
+    """Return a minus b over the training seeds that two rows share; None where they share none."""
+    seeds = [] if a.is_base or b.is_base else sorted(set(a.seeds) & set(b.seeds))
     if not seeds:
         return None
     tables = paired_tables(a, b, column)
     each = np.mean([t.mean(axis=1) for t in tables], axis=0)
-    return Paired(statistics.paired_over_seeds(tables), dict(zip(seeds, map(float, each), strict=True)))
+    by_seed = dict(zip(seeds, map(float, each), strict=True))
+    return Comparison(a, b, column, statistics.paired_over_seeds(tables), by_seed=by_seed)
 
 
 def corrected(found: Sequence[Comparison]) -> list[Comparison]:
@@ -202,12 +194,8 @@ def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Com
 
 def against(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Comparison]:
     """Return every trained row minus the reference: paired by the seeds that both have, else independent."""
-    found = []
-    for row in rows:
-        if row.method != reference.method and not row.is_base:
-            pair, count = paired(row, reference, column), len(shared_seeds(row, reference))
-            comparison = unpaired(row, reference, column)
-            found.append(replace(comparison, difference=pair.difference, paired=count) if pair else comparison)
+    trained = [row for row in rows if row.method != reference.method and not row.is_base]
+    found = [paired(row, reference, column) or unpaired(row, reference, column) for row in trained]
     return {c.a.method: c for c in corrected(found)}
 
 

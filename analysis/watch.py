@@ -5,19 +5,20 @@ It reads study files, summaries and the ends of logs, and writes nothing.
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis import text
 from analysis.study import read_file
+from analysis.text import number
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import pandas as pd
 
 #: a job without a summary counts as running while its log is younger: seconds
 FRESH = 600.0
@@ -25,42 +26,36 @@ FRESH = 600.0
 TAIL = 1 << 12
 
 
-@dataclass
-class Row:
-    """All seeds of a method on one task and model. accuracies: means over benchmarks; now: what running jobs log."""
+def rows_of(home: Path) -> pd.DataFrame:
+    """Return a row a method on a task and model, of every run that the studies ask for.
 
-    runs: int = 0
-    done: int = 0
-    evaluated: int = 0
-    accuracies: list[float] = field(default_factory=list)
-    now: list[str] = field(default_factory=list)
-
-
-def rows_of(home: Path) -> dict[tuple[str, str, str], Row]:
-    """Return (task, model, method) -> its row, of every run that the studies ask for.
-
+    runs, done, evaluated: how many; accuracy: mean over runs of the mean over benchmarks; now: what running jobs log.
     Raises UserError where the folder is no scale's results.
     """
+    import pandas as pd
+
     files = sorted((home / "studies").glob("*.json"))
     if not files:
         raise UserError(f"{home} has no studies: it is no scale's results; name one, for example results/laptop")
     studies = [*map(read_file, files)]
     places = [b.run.parts[-3:] for s in studies for b in s.bases] + [c.run.parts[-4:] for s in studies for c in s.cells]
-    rows: dict[tuple[str, str, str], Row] = {}
-    for place in dict.fromkeys(places):
-        task, model, method = place[:3]  # the folder of a tuned run says what was chosen, too
-        row = rows.setdefault((task, model, method), Row())
-        run, log = home.joinpath(*place), Path(*place).with_suffix(".log")
-        row.runs += 1
-        row.done += (run / SUMMARY).exists()
-        row.evaluated += (run / "eval" / SUMMARY).exists()
-        found = read_json(run / "eval" / SUMMARY)["benchmarks"] if (run / "eval" / SUMMARY).exists() else {}
-        row.accuracies += [sum(b["accuracy"] for b in found.values()) / len(found)] if found else []
-        made = home / "logs" / ("train" / log if method != "base" else Path("base", task, f"{model}.log"))
-        for kind, folder, said in (("train", run, made), ("evaluate", run / "eval", home / "logs" / "evaluate" / log)):
-            if not (folder / SUMMARY).exists() and said.exists() and time.time() - said.stat().st_mtime < FRESH:
-                row.now.append(f"{kind} {place[-1]}: {last_line(said)}")
-    return rows
+    rows = pd.DataFrame([_run(home, place) for place in dict.fromkeys(places)])
+    kept = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}
+    return rows.groupby(["task", "model", "method"], sort=False).agg(runs=("done", "size"), **kept)
+
+
+def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
+    """Return what is known of one run. place: task, model, method and seed; the folder of a tuned run says more."""
+    names = dict(zip(("task", "model", "method"), place, strict=False))
+    run, log, ended = home.joinpath(*place), Path(*place).with_suffix(".log"), home.joinpath(*place, "eval", SUMMARY)
+    found = read_json(ended)["benchmarks"] if ended.exists() else {}
+    accuracy = sum(b["accuracy"] for b in found.values()) / len(found) if found else math.nan
+    made = "train" / log if len(place) > 3 else Path("base", place[0], f"{place[1]}.log")
+    jobs = (("train", run / SUMMARY, home / "logs" / made), ("evaluate", ended, home / "logs" / "evaluate" / log))
+    running = [(kind, said) for kind, summary, said in jobs if not summary.exists() and said.exists()]
+    now = [f"{k} {place[-1]}: {last_line(p)}\n" for k, p in running if time.time() - p.stat().st_mtime < FRESH]
+    done = {"done": (run / SUMMARY).exists(), "evaluated": ended.exists()}
+    return names | done | {"accuracy": accuracy, "now": "".join(now)}
 
 
 def last_line(log: Path) -> str:
@@ -71,26 +66,19 @@ def last_line(log: Path) -> str:
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", next((line for line in reversed(lines) if line.strip()), "")).strip()
 
 
-def table(home: Path) -> Table:
-    """Return the table of this moment."""
+def watch(home: Path) -> None:
+    """Print the table of a scale's results."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     rows = rows_of(home)
-    done, count = sum(row.done + row.evaluated for row in rows.values()), 2 * sum(row.runs for row in rows.values())
+    done, count = rows["done"].sum() + rows["evaluated"].sum(), 2 * rows["runs"].sum()
     shown = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done"), title_justify="left")
     for name in ("Task", "Model", "Method", "Runs", "Evaluated", "Accuracy %", "Now"):
         shown.add_column(name, justify="right" if name in ("Runs", "Evaluated", "Accuracy %") else "left")
-    for names, row in rows.items():
-        accuracy = text.number(100 * sum(row.accuracies) / len(row.accuracies)) if row.accuracies else ""
-        numbers = [f"{row.done}/{row.runs}", f"{row.evaluated}/{row.runs}", accuracy]
-        shown.add_row(*map(Text, [*names, *numbers, "\n".join(row.now)]))
-    return shown
-
-
-def watch(home: Path) -> None:
-    """Print the table of a scale's results."""
-    from rich.console import Console
-
+    for names, row in rows.iterrows():
+        numbers = [f"{row['done']}/{row['runs']}", f"{row['evaluated']}/{row['runs']}", number(100 * row["accuracy"])]
+        shown.add_row(*map(Text, [*names, *numbers, row["now"].strip()]))
     console = Console()
-    Console(width=max(console.width, 140) if not console.is_terminal else None).print(table(home))
+    Console(width=max(console.width, 140) if not console.is_terminal else None).print(shown)

@@ -110,40 +110,39 @@ def over_bases(compared: Sequence[Compared], study: Study) -> tuple[list[Table],
     of = {id(c.block): c for c in compared}
     for blocks in of_one_kind([c.block for c in compared], study):
         same = [of[id(block)] for block in blocks]
-        methods = [m for m in same[0].against.get(AVERAGE, {}) if all(_paired(c, m) for c in same)]
-        found = [row for method in methods for row in _rows(same, method)]
-        if found:
+        against = [c.against.get(AVERAGE, {}) for c in same]
+        shown = []
+        for method in (m for m in against[0] if all(m in a and a[m].paired for a in against)):
+            results_of = [{r.method: r for r in c.rows} for c in same]
+            seeds = min(a[method].paired for a in against)
+            rows += (found := [*_rows(same, results_of, method, seeds)])
+            costs = [rows[method].costs for rows in results_of]
+            mean_costs = {key: sum(c[key] for c in costs) / len(costs) for key in costs[0]}
+            shown += [[*_cells(row), *cost_cells(mean_costs)] for row in found if row["benchmark"] == AVERAGE]
+        if shown:
             title = f"{blocks[0].task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
             below = [line.format(bases=", ".join(b.model_title for b in blocks)) for line in BELOW]
-            shown = [_shown(same, row) for row in found if row["benchmark"] == AVERAGE]
             tables.append(Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below))
-            rows += found
     return tables, rows
 
 
-def _paired(compared: Compared, method: str) -> int:
-    against = compared.against.get(AVERAGE, {}).get(method)
-    return against.paired if against else 0
-
-
-def _rows(same: Sequence[Compared], method: str) -> Iterator[dict[str, Any]]:
+def _rows(
+    same: Sequence[Compared], rows: Sequence[Mapping[str, results.Result]], method: str, seeds: int
+) -> Iterator[dict[str, Any]]:
     """Yield one pooled row a column, in points."""
-    block, of = same[0].block, [{r.method: r for r in c.rows} for c in same]
+    block, reference = same[0].block, same[0].reference
     for column, title in results.columns(block):
-        pairs = [
-            results.paired_tables(rows[method], rows[c.reference], column) for rows, c in zip(of, same, strict=True)
-        ]
-        p = pooled(pairs)
+        p = pooled([results.paired_tables(r[method], r[reference], column) for r in rows])
         yield {
             "task": block.task,
             "model": f"{block.model} over {len(same)} bases",
             "method": method,
-            "title": of[0][method].title,
+            "title": rows[0][method].title,
             "benchmark": column,
             "benchmark_title": title,
-            "seeds": min(_paired(c, method) for c in same),
+            "seeds": seeds,
             "bases": len(same),
-            "reference": same[0].reference,
+            "reference": reference,
             "difference": 100 * p.mean,
             "difference_low": 100 * p.low,
             "difference_high": 100 * p.high,
@@ -152,9 +151,7 @@ def _rows(same: Sequence[Compared], method: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _shown(same: Sequence[Compared], row: Mapping[str, Any]) -> list[str]:
-    each = ", ".join(text.signed(row[f"base_{i}"]) for i in range(1, len(same) + 1))
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    each = ", ".join(text.signed(row[f"base_{i}"]) for i in range(1, row["bases"] + 1))
     ends = [f"{text.signed(row[f'{of}_low'])} to {text.signed(row[f'{of}_high'])}" for of in ("difference", "bases")]
-    runs = [next(r for r in c.rows if r.method == row["method"]) for c in same]
-    costs = {key: sum(r.costs[key] for r in runs) / len(runs) for key in runs[0].costs}
-    return [row["title"], each, text.signed(row["difference"]), *ends, *cost_cells(costs)]
+    return [row["title"], each, text.signed(row["difference"]), *ends]

@@ -160,30 +160,23 @@ def write(study: Study, out: Path) -> list[Path]:
 
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
-        if by_method := {m: rows(block, m, study) for m in block.methods if m in study.curves}:
-            every += [row for found in by_method.values() for row in found]
-            tables.append(table(block, by_method))
+        lines, found = [], list[dict[str, Any]]()
+        for method in (m for m in block.methods if m in study.curves):
+            found += (of_method := rows(block, method, study))
+            shown = {row["rule"]: row["shown"] for row in of_method if row["benchmark"] == AVERAGE}
+            cells = [cell for rule in CHOSEN for cell in shown.get(rule, [text.MISSING] * 2)]
+            lines.append([block.method_title(method), shown[LAST][0], *cells])
+        if found:
+            validation = found[0]["validation"]
+            tests = ", ".join(title for name, title in block.benchmarks if name != validation)
+            below = [f"Test: {tests}. Validation: {validation or 'no problems were kept out of training for it'}."]
+            tables.append(Table(block.title, HEADER, lines, "l" + "r" * (len(HEADER) - 1), below))
+        every += found
     if not every:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
     named = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
     named |= {"seeds": text.counted([row["seeds"] for row in every], "seed"), "splits": str(SPLITS)}
-    page = Page(
-        at_scale("Choice of the checkpoint", study.scale),
-        tables,
-        [*(note.format(**named) for note in NOTES), *study.notes],
-        caption="The last checkpoint, the best on validation problems and the best on the test problems.",
-    )
+    notes = [*(note.format(**named) for note in NOTES), *study.notes]
+    caption = "The last checkpoint, the best on validation problems and the best on the test problems."
+    page = Page(at_scale("Choice of the checkpoint", study.scale), tables, notes, caption=caption)
     return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="shown"))
-
-
-def table(block: Block, by_method: Mapping[str, list[dict[str, Any]]]) -> Table:
-    """Return the averages of the test benchmarks. by_method: as :func:`rows` returns them."""
-    missing, lines = [text.MISSING] * 2, []
-    for method, found in by_method.items():
-        of_rule = {row["rule"]: row["shown"] for row in found if row["benchmark"] == AVERAGE}
-        cells = [cell for rule in CHOSEN for cell in of_rule.get(rule, missing)]
-        lines.append([block.method_title(method), of_rule[LAST][0], *cells])
-    validation = found[0]["validation"]
-    tests = ", ".join(title for name, title in block.benchmarks if name != validation)
-    below = [f"Test: {tests}. Validation: {validation or 'no problems were kept out of training for it'}."]
-    return Table(block.title, HEADER, lines, "l" + "r" * (len(HEADER) - 1), below)

@@ -22,7 +22,6 @@ from analysis.claims.measures import Measure, NotTestable, mean_of, mean_of_base
 from analysis.claims.queries import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import View, merged, pruned
-from analysis.page import markdown_table
 from analysis.study import Block, Study, workflow_command
 from bapo.store.files import write_text
 
@@ -278,42 +277,14 @@ def markdown(rows: Sequence[Row], scale: str, note: str) -> str:
     """Return the ledger's page."""
     import jinja2
 
-    claims = by_claim(rows).values()
-    shown = ["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"]
-    head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Varies", "Why, and each part"]
-    page = jinja2.Template(
-        TEMPLATE.read_text(encoding="utf-8"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    options = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
+    environment.globals |= {"interval": _interval, "verdict": _verdict, "paper": _paper, "p_number": text.p_number}
+    environment.filters["headline"] = headline
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        **{"scale": scale, "note": note, "counts": counts(rows), "rows": rows, "missing": text.MISSING},
+        claims=[*by_claim(rows).values()],
     )
-    return page.render(
-        **{"scale": scale, "note": note, "counts": counts(rows), "rows": rows},
-        summary=markdown_table(shown, [*map(_summary, map(headline, claims))], "lllllll"),
-        claims=[(lines, markdown_table(head, [*map(_cells, lines)], "llllllrll")) for lines in claims],
-    )
-
-
-def _summary(r: Row) -> list[str]:
-    several = len(r["parts"]) > 1 or (r["task"] == OVERALL and not r["parts"])
-    here = _interval(r, r["unit"]) + (f": {r['part']}" if several and r["part"] else "")
-    place = [f"[{r['id']}](#{r['id']})", r["section"], r["task"] or text.MISSING, _paper(r)]
-    return [*place, here, _verdict(r), text.p_number(r["p_holm"])]
-
-
-def _cells(r: Row) -> list[str]:
-    parts = [f"{p['part']}: {_interval(p)}" + (f"; {p['note']}" if p["note"] else "") for p in r["parts"]]
-    place = " ".join(w for w in (r["task"], r["model"]) if w) or "all"
-    numbers = [text.p_number(r["p"]), text.p_number(r["p_holm"]), str(r["n_seeds"]), r["varies"] or "nothing"]
-    return [
-        place,
-        _paper(r),
-        _interval(r, r["unit"]),
-        _verdict(r),
-        *numbers,
-        "<br>".join(filter(None, [r["reason"], *parts])),
-    ]
 
 
 def _interval(row: Row, unit: str = "") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
 import numpy as np
@@ -122,7 +122,7 @@ def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE, pa
         difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
     else:
         difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
-    note = f"{view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
+    note = view.beside(a, f"{points(x):.1f}", b, f"{points(y):.1f}")
     return of_two(difference, len(common) if common else view.seeds(a, b), "points", 100, note, paired or b == BASE)
 
 
@@ -134,7 +134,7 @@ def curve_difference(view: View, a: str, b: str) -> Measure:
     if not steps:
         raise NotTestable("they have no evaluated checkpoint in common")
     x, y = ([c.accuracy[:, [c.steps.index(s) for s in steps]].mean(axis=1) for c in side] for side in curves)
-    note = f"{len(steps)} checkpoints: {view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
+    note = view.beside(a, f"{points(x):.1f}", b, f"{points(y):.1f}")
     return of_two(statistics.difference_over_seeds(x, y), view.seeds(a, b), "points", 100, note)
 
 
@@ -147,16 +147,14 @@ def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = Fals
     if len(others) > 1:
         y = [np.mean([t[:seeds] for t in same], axis=0) for same in zip(*tables, strict=True)]
     top, bottom = points(x) / 100, points(y) / 100
-    title, given = ", ".join(map(view.title, others)), b == BASE
+    title = ", ".join(map(view.title, others))
     if not bottom > 0:
         raise NotTestable(f"{title} has no correct answer")
     # delta method: the error of x / y is that of x - (x / y) y, over y
-    residual = statistics.difference_over_seeds(x, [top / bottom * t for t in y], (False, given))
-    shift = top / bottom - 1
-    problems, both = (statistics.Estimate(shift, e.se / bottom, e.df) for e in (residual.problems, residual.both))
-    gain = statistics.SeedDifference(problems, both, residual.falling / bottom**2)
-    note = f"{view.title(a)} {100 * top:.1f}, {'the mean of ' if len(others) > 1 else ''}{title} {100 * bottom:.1f}"
-    return of_two(gain, seeds, "%", 100, note, given)
+    residual = statistics.difference_over_seeds(x, [top / bottom * t for t in y], (False, b == BASE))
+    errors = (replace(e, mean=top / bottom - 1, se=e.se / bottom) for e in (residual.problems, residual.both))
+    gain = statistics.SeedDifference(*errors, residual.falling / bottom**2)
+    return of_two(gain, seeds, "%", 100, f"{view.title(a)} {100 * top:.1f}, {title} {100 * bottom:.1f}", b == BASE)
 
 
 # ------------------------------------------------------------------------------------------------ probes
@@ -165,7 +163,7 @@ def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = Fals
 TRAINED, HELD_OUT = "train", "probe"
 #: fewer chosen prompts than this tell nothing about a share
 FEWEST = 10
-#: (step, value) -> [S, n]: Probes.within or Probes.across
+#: (step, value) -> [S, n]: Probes.within or, beside chance, Probes.across
 Count = Callable[[int, Value], np.ndarray]
 #: a share of prompts at a step, as a table [S, n]
 Share = Callable[[Probes, int, Count], np.ndarray]
@@ -189,28 +187,17 @@ def _across(probes: Probes) -> Count:
 
 
 def _share_of(view: View, a: str, b: str | None, share: Share) -> Measure:
-    """Return the share of a method at the last step, alone or minus another's."""
+    """Return the share of a method at the last step, alone or minus another's, or across seeds."""
     probes = _probes(view, a, TRAINED)
     last = probes.steps[-1]
-    own = share(probes, last, probes.within)
     if b is None:
-        try:
-            now, chance = (100 * share(probes, step, _across(probes)).mean() for step in (last, 0))
-            beside = (
-                f"start taken from another seed's probe: {now:.1f}%, the unchanged base sampled again: {chance:.1f}%"
-            )
-        except NotTestable as reason:
-            beside = f"what sampling alone shows is not known ({reason})"
-        note = f"{len(probes.prompts[0])} probed prompts; {beside}"
-        return of_two(statistics.mean_over_seeds(own), view.seeds(a), "%", 100, note)
+        return of_two(statistics.mean_over_seeds(share(probes, last, probes.within)), view.seeds(a), "%", 100)
     if b == CHANCE:
         x, y = (share(probes, step, _across(probes)) for step in (last, 0))
-        within = f"; counted within a run, as the paper does: {100 * own.mean():.1f}%"
-        note = "" if np.array_equal(own, x) else within
     else:
         theirs = _probes(view, b, TRAINED)
-        x, y, note = own, share(theirs, theirs.steps[-1], theirs.within), ""
-    note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
+        x, y = (share(p, p.steps[-1], p.within) for p in (probes, theirs))
+    note = view.beside(a, f"{100 * x.mean():.1f}%", b, f"{100 * y.mean():.1f}%")
     return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
 
 
@@ -228,29 +215,26 @@ def share_table(chosen: np.ndarray, hit: np.ndarray, what: str = "", fewest: int
     return share + chosen * (hit - share) / chosen.mean()
 
 
-def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_least: int) -> Share:
-    """Return the share with ``at_least`` correct answers at a step of the prompts that choose(base's answers, G) picks.
-
-    what: those prompts in words, with {G} for G.
-    """
-
-    def share(p: Probes, step: int, count: Count) -> np.ndarray:
-        chosen = count(step, lambda base, now: choose(base, p.samples))
-        return share_table(chosen, np.stack(p.at(step)) >= at_least, what.format(G=p.samples))
-
-    return share
-
-
 @query(beside=(CHANCE,))
 def hard_improved(view: View, a: str, b: str | None = None) -> Measure:
     """Return the share of the base's 0/G prompts with a correct answer at the last step (the paper's Figure 7)."""
-    return _share_of(view, a, b, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
+
+    def share(p: Probes, step: int, count: Count) -> np.ndarray:
+        hard = count(step, lambda base, now: base == 0)
+        return share_table(hard, np.stack(p.at(step)) > 0, f"at 0/{p.samples}")
+
+    return _share_of(view, a, b, share)
 
 
 @query(beside=(CHANCE,))
 def solved_stay(view: View, a: str, b: str | None = None) -> Measure:
     """Return the share of the base's G/G prompts with at least 6 correct answers at the last step."""
-    return _share_of(view, a, b, _of_chosen("at {G}/{G}", lambda base, samples: base == samples, 6))
+
+    def share(p: Probes, step: int, count: Count) -> np.ndarray:
+        solved = count(step, lambda base, now: base == p.samples)
+        return share_table(solved, np.stack(p.at(step)) >= 6, f"at {p.samples}/{p.samples}")
+
+    return _share_of(view, a, b, share)
 
 
 @query(beside=(CHANCE,))
@@ -280,11 +264,8 @@ def degraded_prompts(view: View, a: str, b: str | None = None, *, bins: int = 1,
         probes = _probes(view, a, TRAINED)
         chance = 100 * share(probes, 0, _across(probes)).mean()
         if chance > noise:
-            own = 100 * share(probes, probes.steps[-1], probes.within).mean()
-            raise NotTestable(
-                f"sampling alone takes {chance:.1f}% of the unchanged base's prompts {bins} of {probes.samples} down "
-                f"(at most {noise:g}% for a verdict); {view.title(a)}, counted as the paper does: {own:.1f}%"
-            )
+            what = f"{chance:.1f}% of the unchanged base's prompts {bins} of {probes.samples} down"
+            raise NotTestable(f"sampling alone takes {what} (at most {noise:g}% for a verdict)")
     return _share_of(view, a, b, share)
 
 
@@ -300,6 +281,6 @@ def probe_difference(view: View, a: str, b: str, *, at: Literal["first", "last"]
     if step not in y.steps:
         raise NotTestable(f"{view.title(b)} was not probed at step {step}")
     p, q = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
-    note = f"step {step}: {view.title(a)} {100 * p.mean():.1f}, {view.title(b)} {100 * q.mean():.1f}"
+    note = view.beside(a, f"{100 * p.mean():.1f}", b, f"{100 * q.mean():.1f} at step {step}")
     difference = statistics.difference_over_seeds([p], [q], (False, b == BASE))
     return of_two(difference, view.seeds(a, b), "points", 100, note, b == BASE)

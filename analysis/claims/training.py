@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -36,15 +35,9 @@ def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float],
     seeds = sorted(set(x) & set(y))
     if not seeds or not all(y[s] for s in seeds):
         raise NotTestable(f"the two have no training seed in common, or {what} of {view.title(b)} is 0")
-    shown = [_shown(float(np.mean([side[s] for s in seeds])), what) for side in (x, y)]
-    note = f"{what.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
+    shown = [f"{np.mean([side[s] for s in seeds]):.3g}" for side in (x, y)]
+    note = f"{what.replace('_', ' ')}: {view.beside(a, shown[0], b, shown[1])}"
     return of_seeds([x[s] / y[s] for s in seeds], "x", note)
-
-
-def _shown(value: float, what: str) -> str:
-    if what == SECONDS:
-        return text.duration(value)
-    return text.thousands(value) if value >= 1000 and what not in (FLOPS, WITHOUT_REFERENCE) else f"{value:.3g}"
 
 
 # ------------------------------------------------------------------------------------------------ costs
@@ -69,12 +62,7 @@ def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -
 
     flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
     """
-    measure = _ratio(view, a, b, _cost(view, a, quantity), _cost(view, b, quantity), quantity)
-    paying = [view.title(m) for m in (a, b) if has_reference_pass(view.config(m))]
-    if quantity in (FLOPS, SECONDS) and len(paying) == 1:
-        note = f"{measure.note}; a reference model's forward pass is in the cost of {paying[0]} alone"
-        return replace(measure, note=note)
-    return measure
+    return _ratio(view, a, b, _cost(view, a, quantity), _cost(view, b, quantity), quantity)
 
 
 # ------------------------------------------------------------------------------------------------ the batch

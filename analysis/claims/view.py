@@ -86,6 +86,10 @@ class View:
         known = {BASE: "the base", CHANCE: "the unchanged base"}
         return known.get(method) or self.block.plain_title(method)
 
+    def beside(self, a: str, x: str, b: str, y: str) -> str:
+        """Return the numbers of two methods in words."""
+        return f"{self.title(a)} {x}, {self.title(b)} {y}"
+
     def seeds(self, *methods: str) -> int:
         return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))
 

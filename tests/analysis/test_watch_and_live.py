@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.runs import write_results
 
 from analysis import live, text
 from analysis.live import Line
-from analysis.watch import last_line, rows_of, table
+from analysis.watch import last_line, rows_of, watch
 from bapo.errors import UserError
 from bapo.store.progress import Progress
 
@@ -32,7 +31,7 @@ def test_durations() -> None:
 # ------------------------------------------------------------------------------------------------ watch
 
 
-def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path) -> None:
+def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = write_results(tmp_path / "laptop")
     (home / "countdown/tiny/bapo/seed2/summary.json").unlink()
     (home / "countdown/tiny/bapo/seed2/eval/summary.json").unlink()
@@ -41,15 +40,14 @@ def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path) -> None:
     log = home / "logs/train/countdown/tiny/bapo/seed2.log"
     log.parent.mkdir(parents=True)
     log.write_text("step 15/150\n[red]step 30/150\x1b[2J, 00:40 left\n\n")
-    row = rows_of(home)["countdown", "tiny", "bapo"]
-    console = Console(file=io.StringIO(), width=140)
-    console.print(table(home))
-    assert (row.runs, row.done, row.evaluated, row.accuracies) == (2, 1, 1, [0.25])
-    assert row.now == ["train seed2: [red]step 30/150 [2J, 00:40 left"]
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    row = rows_of(home).loc[("countdown", "tiny", "bapo")]
+    watch(home)
+    assert (row.runs, row.done, row.evaluated, row.accuracy) == (2, 1, 1, 0.25)
+    assert row.now == "train seed2: [red]step 30/150 [2J, 00:40 left\n"
+    shown = capsys.readouterr().out
     assert "1/2" in shown and "[red]step 30/150" in shown and "25.0" in shown
     os.utime(log, (0, 0))  # of a job that has ended long ago
-    assert rows_of(home)["countdown", "tiny", "bapo"].now == []
+    assert rows_of(home).now[("countdown", "tiny", "bapo")] == ""
 
 
 def test_a_folder_without_studies_is_named(tmp_path: Path) -> None:
