@@ -208,8 +208,9 @@ def import_file(path: Path, home: Path, names: tuple[str, str, str, int], batch:
 
 def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> None:
     """Add scores to a folder; those of other files there stay."""
-    sources = read_json(folder / MANIFEST)["imported"] if (folder / MANIFEST).exists() else []
-    kept = read_json(folder / SUMMARY)["benchmarks"] if (folder / SUMMARY).exists() else {}
+    there = (folder / SUMMARY).exists()
+    sources = read_json(folder / MANIFEST)["imported"] if there else []
+    kept = read_json(folder / SUMMARY)["benchmarks"] if there else {}
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
     identity = f"imported:{log.source['sha256'][:16]}"

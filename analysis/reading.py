@@ -58,16 +58,11 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
 def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
     """Raises UserError naming every run of the study without these files and the command that makes it."""
     cells = [c for b in study.blocks for runs in b.methods.values() for c in runs]
-    missing: dict[str, list[str]] = {}
-    for c in cells:
-        if any(not (c.run / name).exists() for name in files):
-            missing.setdefault(str(c.run.parent), []).append(c.run.name)
+    missing = [str(c.run) for c in cells if any(not (c.run / name).exists() for name in files)]
     if missing:
-        count = sum(map(len, missing.values()))
-        named = [f"{p}/{s[0]}" if len(s) == 1 else f"{p}/{{{','.join(s)}}}" for p, s in missing.items()]
         raise UserError(
-            f"{count} of the {len(cells)} runs that the figure shows {'is' if count == 1 else 'are'} not finished: "
-            f"{', '.join(named)}; make what is missing with `{study.command}`"
+            f"{len(missing)} of the {len(cells)} runs that are shown are not finished: {', '.join(missing)}; "
+            f"make what is missing with `{study.command}`"
         )
 
 

@@ -59,41 +59,36 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
 
 
-def _setting(block: Block, method: str, study: Study) -> tuple[float, int]:
-    """(learning rate, steps) of a method's configuration, whatever a budget lets it take."""
-    train = reading.config(block.methods[method][0], study).get("train", {})
-    return float(train.get("learning_rate", np.nan)), int(train.get("steps") or 0)
-
-
 def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
     """Return a row a run: minus the reference's with its learning rate and steps, or else the plain reference's."""
     rows_of = {r.method: r for r in results.collect(block, study)}
-    settings = {m: _setting(block, m, study) for m in block.methods}
+    trained = {m: reading.config(cells[0], study).get("train", {}) for m, cells in block.methods.items()}
+    # as configured, whatever a budget lets a run take
+    settings = {m: (float(t.get("learning_rate", np.nan)), int(t.get("steps") or 0)) for m, t in trained.items()}
     references = sorted((m for m in settings if m.split("+")[0] == study.reference), key=len)
     rows = []
-    for method in block.methods:
-        family = method.split("+")[0]
+    for method, cells in block.methods.items():
+        family, title = method.split("+")[0], block.plain_title(method)
         other = next((m for m in references if settings[m] == settings[method]), study.reference)
         pair = results.paired(rows_of[method], rows_of[other], AVERAGE) if other in rows_of else None
         if family == study.reference or pair is None:
             continue
-        title = block.plain_title(method)
-        for cell in (c for c in block.methods[method] if c.seed in pair.by_seed):
-            moved = reading.table(cell, STEPS, study, [DRIFT])[DRIFT]
-            rows.append(
-                {
-                    **block.keys(method),
-                    "title": title,
-                    "family": family,
-                    "family_title": f"{title.split(', ')[0]}\n{block.title}",
-                    "rate": settings[method][0],
-                    "steps": settings[method][1],
-                    "minus": other,
-                    "seed": cell.seed,
-                    "drift": float(moved.mean()),
-                    "difference": 100 * pair.by_seed[cell.seed],
-                    "mean": 100 * pair.difference.mean,
-                    **text.points(pair.difference.tested, "low", "high", prefix="mean_"),
-                }
-            )
+        rows += [
+            {
+                **block.keys(method),
+                "title": title,
+                "family": family,
+                "family_title": f"{title.split(', ')[0]}\n{block.title}",
+                "rate": settings[method][0],
+                "steps": settings[method][1],
+                "minus": other,
+                "seed": cell.seed,
+                "drift": float(reading.table(cell, STEPS, study, [DRIFT])[DRIFT].mean()),
+                "difference": 100 * pair.by_seed[cell.seed],
+                "mean": 100 * pair.difference.mean,
+                **text.points(pair.difference.tested, "low", "high", prefix="mean_"),
+            }
+            for cell in cells
+            if cell.seed in pair.by_seed
+        ]
     return rows

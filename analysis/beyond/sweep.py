@@ -44,16 +44,11 @@ class Trial:
     """row: of trials.json; accuracy: of each seed that was trained, on every validation problem [s, n]."""
 
     row: Mapping[str, Any]
-    runs: tuple[str, ...]
     accuracy: np.ndarray
 
     @cached_property
     def estimate(self) -> Estimate:
         return estimate(self.accuracy)
-
-    @property
-    def is_complete(self) -> bool:
-        return bool(self.row["state"] == COMPLETE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,19 +61,16 @@ class Sweep:
 
     @property
     def complete(self) -> list[Trial]:
-        return [t for t in self.trials if t.is_complete]
-
-    def minus_reference(self, trial: Trial) -> Estimate:
-        """Return a trial's accuracy minus the reference's of the same seeds, paired on the problems."""
-        reference = self.reference[: len(trial.accuracy)]
-        return statistics.difference_over_seeds([trial.accuracy], [reference]).tested
+        """Return the trials with all seeds, the best first, of equal ones the earlier."""
+        complete = [t for t in self.trials if t.row["state"] == COMPLETE]
+        return sorted(complete, key=lambda t: (-t.estimate.mean, t.row["number"]))
 
     @cached_property
     def region(self) -> list[Trial]:
         """Return the complete trials at most one standard error below the best, and above the reference."""
         if not self.complete:
             return []
-        best = max(self.complete, key=lambda t: (t.estimate.mean, -t.row["number"])).estimate
+        best = self.complete[0].estimate
         bound = best.mean - (best.se if math.isfinite(best.se) else 0.0) - 1e-12
         return [t for t in self.complete if t.estimate.mean >= bound and t.estimate.mean > self.reference.mean()]
 
@@ -92,8 +84,8 @@ def load(path: Path) -> Sweep:
     """Read ``trials.json`` and its runs. Raises UserError naming the file or run that is damaged or changed."""
     content = read_json(path)
     seeds = [str(s) for s in content["seeds"]]
-    runs = [content["reference"]["runs"][s] for s in seeds]
-    first = _probed(runs[0], content)
+    reference = [content["reference"]["runs"][s] for s in seeds]
+    first = _probed(reference[0], content)
 
     def table(folders: Sequence[str]) -> np.ndarray:
         found = [_probed(folder, content) for folder in folders]
@@ -102,17 +94,16 @@ def load(path: Path) -> Sweep:
                 raise UserError(f"{Path(folder, PROBE)}: other validation problems than the sweep's first run has")
         return np.array(found, dtype=float).reshape(len(folders), len(first))
 
-    trials = []
-    for row in content["trials"]:
-        folders = tuple(row["seeds"][s]["run"] for s in seeds if s in row["seeds"])
-        trial = Trial(row, folders, table(folders))
-        if trial.is_complete and abs(trial.accuracy.mean() - row["value"]) > 1e-9:
+    trials = [
+        Trial(row, table([row["seeds"][s]["run"] for s in seeds if s in row["seeds"]])) for row in content["trials"]
+    ]
+    for row, accuracy in ((t.row, t.accuracy) for t in trials if t.row["state"] == COMPLETE):
+        if abs(accuracy.mean() - row["value"]) > 1e-9:
             raise UserError(
-                f"{path}: trial {row['number']} was told {row['value']:.6f}, but its runs say "
-                f"{trial.accuracy.mean():.6f}; delete {path} and the sweep's folder and run the sweep again"
+                f"{path}: trial {row['number']} was told {row['value']:.6f}, but its runs say {accuracy.mean():.6f}; "
+                f"delete {path} and the sweep's folder and run the sweep again"
             )
-        trials.append(trial)
-    return Sweep(content, tuple(trials), table(runs))
+    return Sweep(content, tuple(trials), table(reference))
 
 
 def _probed(run: str, content: Mapping[str, Any]) -> pd.Series:
@@ -140,17 +131,15 @@ def ends(sweep: Sweep, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarr
     The values are in the order of the numbers or of the choices; [] where fewer than two were completed.
     """
     name, choices = parameter["name"], parameter["choices"]
-    trials = [t for t in sweep.complete if name in t.row["drawn"]]
-    trials.sort(key=lambda t: choices.index(t.row["drawn"][name]) if choices else t.row["drawn"][name])
-    drawn = [t.row["drawn"][name] for t in trials]
+    trials = [(t.row["drawn"][name], t.accuracy) for t in sweep.complete if name in t.row["drawn"]]
+    trials.sort(key=lambda t: choices.index(t[0]) if choices else t[0])
+    drawn = [value for value, _ in trials]
     if len(set(drawn)) < 2:
         return []
-    third = len(trials) // 3
-    few = len(set(drawn)) <= MOST_VALUES
-    sizes = [drawn.count(drawn[0]), drawn.count(drawn[-1])] if few else [third, third]
-    sides = [(drawn[: sizes[0]], trials[: sizes[0]]), (drawn[-sizes[1] :], trials[-sizes[1] :])]
-    titles = [" to ".join(dict.fromkeys(map(shown, (values[0], values[-1])))) for values, _ in sides]
-    return [(t, np.mean([x.accuracy for x in of], axis=0)) for t, (_, of) in zip(titles, sides, strict=True)]
+    third, few = len(trials) // 3, len(set(drawn)) <= MOST_VALUES
+    sides = trials[: drawn.count(drawn[0]) if few else third], trials[-(drawn.count(drawn[-1]) if few else third) :]
+    titles = [" to ".join(dict.fromkeys(shown(value) for value, _ in (side[0], side[-1]))) for side in sides]
+    return [(t, np.mean([table for _, table in side], axis=0)) for t, side in zip(titles, sides, strict=True)]
 
 
 def changes(sweep: Sweep) -> list[dict[str, Any]]:
@@ -178,7 +167,7 @@ def write(trials: Path, out: Path) -> list[Path]:
     import pandas as pd
 
     sweep, page = load(trials), out / "robustness.md"
-    c, changed = sweep.content, changes(sweep)
+    c, changed, of_trials = sweep.content, changes(sweep), _rows(sweep)
     named = {"samples": c["validation"]["samples"], "problems": sweep.reference.shape[1]}
     named["seeds"] = text.counted([len(c["seeds"])], "training seed")
     notes = [*filter(None, [c["note"]]), *(note.format(**named) for note in NOTES)]
@@ -186,13 +175,36 @@ def write(trials: Path, out: Path) -> list[Path]:
         [r["title"], *(r.get(k, text.MISSING) for k in ("from", "to", "shown")), text.p_number(r.get("p_holm"))]
         for r in changed
     ]
-    trials_of = _rows(sweep)
-    tables = [Table("Parameters", HEADER, cells, "lllrr"), _trials(sweep, trials_of)]
+    names = {p["name"]: p["title"] for p in c["parameters"]}
+    reference = str(c["reference"]["title"]).lstrip("+")
+    header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
+    lines = [[str(r["trial"]), *(shown(r.get(name, text.MISSING)) for name in names), *r["shown"]] for r in of_trials]
+    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
+    align = "r" * (len(header) - 1) + "l"
+    tables = [Table("Parameters", HEADER, cells, "lllrr"), Table("Trials, the best first", header, lines, align, below)]
     heading = f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}"
     write_text(page, Page(f"{at_scale(heading, c['scale'])} ({c['model_title']})", tables, notes).markdown())
-    frame = pd.DataFrame([*trials_of, *changed]).drop(columns=["title", "shown"], errors="ignore")
+    frame = pd.DataFrame([*of_trials, *changed]).drop(columns=["title", "shown"], errors="ignore")
     with style.settings():
         return [page, *style.save(_figure(sweep), frame, out, "robustness", c["title"])]
+
+
+def _rows(sweep: Sweep) -> list[dict[str, Any]]:
+    """Return one row a trial, the best first; accuracies in percent, differences in points. shown: their cells."""
+    rows = []
+    for t in (*sweep.complete, *(t for t in sweep.trials if t.row["state"] != COMPLETE)):
+        row = {"kind": "trial", "trial": t.row["number"], "state": t.row["state"], **t.row["drawn"], "shown": [""] * 2}
+        if len(t.accuracy):
+            reference = sweep.reference[: len(t.accuracy)]  # of the same seeds
+            d = statistics.difference_over_seeds([t.accuracy], [reference]).tested
+            row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
+            row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
+            row["in_region"], row["runs"] = t in sweep.region, " ".join(s["run"] for s in t.row["seeds"].values())
+            row["shown"] = [text.percent(t.estimate), text.change(d)]
+        state = "yes" if t in sweep.region else "" if t.row["state"] == COMPLETE else t.row["state"]
+        row["shown"].append(f"{state}: {t.row['reason']}" if state == FAIL else state)
+        rows.append(row)
+    return rows
 
 
 def _figure(sweep: Sweep) -> Figure:
@@ -201,9 +213,8 @@ def _figure(sweep: Sweep) -> Figure:
     from optuna.visualization.matplotlib import plot_slice
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = {
-        p["name"]: optuna.distributions.json_to_distribution(p["distribution"]) for p in sweep.content["parameters"]
-    }
+    read = optuna.distributions.json_to_distribution
+    space = {p["name"]: read(p["distribution"]) for p in sweep.content["parameters"]}
     study = optuna.create_study(direction="maximize")
     for t in sweep.complete:
         drawn, value = dict(t.row["drawn"]), 100 * t.estimate.mean
@@ -217,29 +228,3 @@ def _figure(sweep: Sweep) -> Figure:
         if math.isfinite(reference.half_width):
             panel.axhspan(100 * reference.low, 100 * reference.high, color=style.BLUE, alpha=0.08, linewidth=0)
     return axes[0].figure
-
-
-def _rows(sweep: Sweep) -> list[dict[str, Any]]:
-    """Return one row a trial, the best first; accuracies in percent, differences in points. shown: their cells."""
-    rows = []
-    for t in sorted(sweep.trials, key=lambda t: (not t.is_complete, -t.estimate.mean if t.runs else 0.0)):
-        row = {"kind": "trial", "trial": t.row["number"], "state": t.row["state"], **t.row["drawn"], "shown": [""] * 2}
-        if len(t.accuracy):
-            d = sweep.minus_reference(t)
-            row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
-            row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
-            row |= {"in_region": t in sweep.region, "runs": " ".join(t.runs)}
-            row["shown"] = [text.percent(t.estimate), text.change(d)]
-        state = "yes" if t in sweep.region else "" if t.is_complete else t.row["state"]
-        row["shown"].append(f"{state}: {t.row['reason']}" if state == FAIL else state)
-        rows.append(row)
-    return rows
-
-
-def _trials(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
-    names = {p["name"]: p["title"] for p in sweep.content["parameters"]}
-    reference = str(sweep.content["reference"]["title"]).lstrip("+")
-    header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
-    cells = [[str(r["trial"]), *(shown(r.get(name, text.MISSING)) for name in names), *r["shown"]] for r in rows]
-    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
-    return Table("Trials, the best first", header, cells, "r" * (len(header) - 1) + "l", below)

@@ -1,21 +1,14 @@
 """The theory monitor: the terms of Theorem 3.2 along BAPO's runs, and how often its bound says nothing.
 
 Of every step: K1 to K3, the estimated total-variation distances of the trained policy to the policies that wrote the
-batch, and the bound
-
-- as printed: sum over the subsets in the batch of L_i - 2 K_i TV(pi, alpha_i) - 2 TV(pi_t, alpha_i);
-- repaired: factor 1 for both 2s (rewards are in [0, 1]), each subset weighted by its share of the batch's prompts, and
-  K2 over everything that eq. 6 admits (:func:`bapo.algorithm.theory.k2_worst`).
-
-TV(pi_t, alpha_i) is not recorded. It is 0 for X2, and for X1 where the rollout policy is the current one; elsewhere 0
-is put in its place, which only raises the bound. Ceilings are the largest values that any L_i would allow
-(:func:`bapo.algorithm.theory.ceiling`). :data:`BIAS` says what is wrong with the estimate of TV.
+batch, and the bound in two forms (:data:`NOTES`). TV(pi_t, alpha_i) is 0 for X2, and for X1 where the rollout policy is
+the current one; elsewhere it is not recorded, and 0 in its place only raises the bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +136,20 @@ def write(study: Study, out: Path) -> list[Path]:
     }
     if not found:
         raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
-    tables = [_table("The constants and the distances", TERMS, {name: _terms(f) for name, f in found.items()}, BELOW)]
-    silent = {name: [_silent(frame[form]) for form in FORMS] for name, frame in found.items()}
-    tables.append(_table("How often the bound says nothing (not positive, or unknown)", list(FORMS.values()), silent))
+    tables = [
+        Table(
+            "The constants and the distances",
+            ["Runs", *TERMS],
+            [[name, *_terms(frame)] for name, frame in found.items()],
+            "l" + "r" * len(TERMS),
+            [BELOW],
+        ),
+        Table(
+            "How often the bound says nothing (not positive, or unknown)",
+            ["Runs", *FORMS.values()],
+            [[name, *(_silent(frame[form]) for form in FORMS)] for name, frame in found.items()],
+            "l" + "r" * len(FORMS),
+        ),
+    ]
     page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*NOTES, *study.notes])
     return page.write(out, "theory_monitor", pd.concat(found.values(), ignore_index=True))
-
-
-def _table(title: str, header: Sequence[str], rows: Mapping[str, Sequence[str]], *below: str) -> Table:
-    return Table(title, ["Runs", *header], [[n, *cells] for n, cells in rows.items()], "l" + "r" * len(header), below)
