@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import reading, style, text
+from analysis.beyond import words
 from analysis.beyond.bases import drawn
 from analysis.statistics import Estimate
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
@@ -41,12 +42,6 @@ SHOWN = {
     "admitted as X2": ("admitted", style.VERMILLION, "o", -0.14),
     "expected of the unchanged policy": ("expected", style.GREY, "s", 0.14),
 }
-CAPTION = (
-    "Share of the re-evaluated prompts that eq. 6 admits, by what the stored group showed, and the share that the "
-    "policy that stored them would show if it were only sampled again: from the distribution of success rates of "
-    "its fresh groups. Bars: 95% interval, bootstrap over prompts and training seeds, t with S - 1 degrees of "
-    "freedom. {note}"
-)
 COLUMNS = ("step", "prompt_id", "origin", "version", "generated_step", "rewards")
 
 
@@ -270,7 +265,7 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
         return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
     frame = pd.DataFrame(rows)
     kinds, titles = list(dict.fromkeys(frame["stored"])), list(dict.fromkeys(frame["title"]))
-    caption = CAPTION.format(note=study.note)
+    caption = words("admission", note=study.note)[0]
     fig, panels = style.grid(caption, len(kinds), len(kinds), 0.3 * (len(titles) + 2), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
         here = frame[frame["stored"] == kind]

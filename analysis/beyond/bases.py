@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, results, statistics, text
+from analysis.beyond import words
 from analysis.page import Table
 from analysis.results import AVERAGE, COST_HEADER, cost_cells
 from analysis.study import Block, Study
@@ -94,11 +95,6 @@ def pooled(tables: Sequence[Sequence[np.ndarray]], draws: int = DRAWS) -> Pooled
 # ------------------------------------------------------------------------------------------------ the table
 
 HEADER = ("Method", "Each base", "Avg minus reference", "Bases, seeds, problems drawn", "Bases alone (t)", *COST_HEADER)
-BELOW = (
-    "No verdict is given: the first interval is a bootstrap's over bases, seeds of each, and problems; over so few "
-    "bases it is too narrow. Read the bases' own differences first.",
-    "Bases: {bases}.",
-)
 
 
 def over_bases(compared: Sequence[Compared], study: Study) -> tuple[list[Table], list[dict[str, Any]]]:
@@ -121,7 +117,7 @@ def over_bases(compared: Sequence[Compared], study: Study) -> tuple[list[Table],
             shown += [[*_cells(row), *cost_cells(mean_costs)] for row in found if row["benchmark"] == AVERAGE]
         if shown:
             title = f"{blocks[0].task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
-            below = [line.format(bases=", ".join(b.model_title for b in blocks)) for line in BELOW]
+            below = words("bases", bases=", ".join(b.model_title for b in blocks))
             tables.append(Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below))
     return tables, rows
 

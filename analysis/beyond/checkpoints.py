@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, statistics, text
+from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
@@ -26,14 +27,6 @@ LAST, VALIDATION, TEST, HALVES = "last", "best_on_validation", "best_on_test", "
 SPLITS = 200
 CHOSEN = {VALIDATION: "Best on validation", TEST: "Best on test", HALVES: "Best on half of test, measured on the other"}
 HEADER = ("Method", "Last", *(word for title in CHOSEN.values() for word in (title, "gain")))
-NOTES = (
-    "Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± 95% "
-    "interval for new problems; each seed chooses for itself, of {checkpoints} checkpoints.",
-    "Gain: minus the last checkpoint, paired, with the 95% interval for new problems and, from two seeds on, runs.",
-    "Best on test reports the samples that it was chosen on, and can never lie below the last.",
-    "Best on half of test: chosen on a random half of the problems, measured on the other, mean over {splits} "
-    "splits; its interval takes the problems as independent.",
-)
 
 
 @dataclass(frozen=True)
@@ -176,7 +169,7 @@ def write(study: Study, out: Path) -> list[Path]:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
     named = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
     named |= {"seeds": text.counted([row["seeds"] for row in every], "seed"), "splits": str(SPLITS)}
-    notes = [*(note.format(**named) for note in NOTES), *study.notes]
+    notes = [*words("checkpoints", **named), *study.notes]
     caption = "The last checkpoint, the best on validation problems and the best on the test problems."
     page = Page(at_scale("Choice of the checkpoint", study.scale), tables, notes, caption=caption)
     return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="shown"))

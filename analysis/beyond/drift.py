@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, results, style, text
+from analysis.beyond import words
 from analysis.figures import frames
 from analysis.results import AVERAGE
 from bapo.store.files import STEPS
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
 DRIFT = "tv_x1"
 LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
-CAPTION = (
-    "Average accuracy minus the reference's run of the same seed (learning rate, steps), against the total "
-    f"variation from the rollout policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean "
-    "over seeds with its 95% interval over problems and seeds. Lines join the runs of one rate and number of "
-    "steps; {seeds}. {note}"
-)
 
 
 def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
@@ -39,7 +34,7 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     curves = sorted(set(zip(frame["rate"], frame["steps"], strict=True)))
     longer = len({steps for _, steps in curves}) > 1
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
-    caption = CAPTION.format(seeds=frames.seed_words(study.blocks), note=study.note)
+    caption = words("drift", seeds=frames.seed_words(study.blocks), note=study.note)[0]
     fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4, sharey=True)
     for axes, (task, model, family) in zip(panels, places, strict=True):
         here = frames.of(frame, task=task, model=model, family=family)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, results, statistics, style, text
+from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.probes import Probes
 from analysis.results import AVERAGE
@@ -32,19 +33,6 @@ BUDGETS = {
 }
 #: verdict -> (colour, marker)
 LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot tell": (style.GREY, "s")}
-NOTES = (
-    "Share at 0/8: training prompts without a correct answer in the probe at step 0, mean over seeds.",
-    "Differences: points of average accuracy, last checkpoints, {seeds}, paired by seed and problem; 95% interval "
-    "over problems and seeds, not corrected.",
-    "better, worse: p below {level:.2g} after Holm's correction over the {count} comparisons.",
-    "used: BAPO's amount of what is held equal, divided by the reference's; not reached: seeds whose run ended "
-    "before its budget.",
-)
-CAPTION = (
-    "{title} in points of average accuracy, against the share of training prompts without a correct answer before "
-    "training: one point a base model, bar: 95% interval over problems and seeds, seeds paired; better and worse: "
-    "after Holm's correction. {note}"
-)
 
 
 # ------------------------------------------------------------------------------------------------ numbers
@@ -134,13 +122,13 @@ def write(study: Study, out: Path) -> list[Path]:
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
     table = Table(f"{title}, average accuracy", header, lines, "lr" + "l" * len(BUDGETS))
     seeds = text.counted([row["seeds"] for row in rows], "seed")
-    notes = [note.format(seeds=seeds, level=results.LEVEL, count=len(rows)) for note in NOTES]
+    notes = words("regimes", seeds=seeds, level=results.LEVEL, count=len(rows))
     data = pd.DataFrame(rows).drop(columns=["title", "shown"])
     files = Page(at_scale("Difficulty regimes", study.scale), [table], [*study.notes, *notes]).write(
         out, "regimes", data
     )
     with style.settings():
-        fig = _figure(data, CAPTION.format(title=title, note=study.note))
+        fig = _figure(data, words("regimes caption", title=title, note=study.note)[0])
         return files + style.save(fig, data, out, "regimes_figure", f"{title} by difficulty")
 
 

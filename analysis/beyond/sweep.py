@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import statistics, style, text
+from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.statistics import Estimate
 from bapo.errors import UserError
@@ -29,14 +30,6 @@ COMPLETE, FAIL = "complete", "fail"
 #: of a parameter with more different values than this, the lowest and the highest third of the trials are compared
 MOST_VALUES = 5
 HEADER = ("Parameter", "From", "To", "Change", "p Holm")
-NOTES = (
-    "Accuracy: percent of {samples} samples of each of {problems} held-out validation problems after the last step, "
-    "mean over {seeds}.",
-    "Region: at most one standard error below the best trial, and above the reference. The best trial looks better "
-    "than it is: a test of chosen values needs new seeds.",
-    "Change: from the first value of a parameter to its last, or from the lowest third of the trials to the highest, "
-    "paired on the problems, Holm's correction over the parameters.",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +163,7 @@ def write(trials: Path, out: Path) -> list[Path]:
     c, changed, of_trials = sweep.content, changes(sweep), _rows(sweep)
     named = {"samples": c["validation"]["samples"], "problems": sweep.reference.shape[1]}
     named["seeds"] = text.counted([len(c["seeds"])], "training seed")
-    notes = [*filter(None, [c["note"]]), *(note.format(**named) for note in NOTES)]
+    notes = [*filter(None, [c["note"]]), *words("sweep", **named)]
     cells = [
         [r["title"], *(r.get(k, text.MISSING) for k in ("from", "to", "shown")), text.p_number(r.get("p_holm"))]
         for r in changed

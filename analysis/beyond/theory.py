@@ -1,8 +1,8 @@
 """The theory monitor: the terms of Theorem 3.2 along BAPO's runs, and how often its bound says nothing.
 
 Of every step: K1 to K3, the estimated total-variation distances of the trained policy to the policies that wrote the
-batch, and the bound in two forms (:data:`NOTES`). TV(pi_t, alpha_i) is 0 for X2, and for X1 where the rollout policy is
-the current one; elsewhere it is not recorded, and 0 in its place only raises the bound.
+batch, and the bound in two forms, which the page explains. TV(pi_t, alpha_i) is 0 for X2, and for X1 where the rollout
+policy is the current one; elsewhere it is not recorded, and 0 in its place only raises the bound.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
+from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from bapo.algorithm import theory
@@ -32,20 +33,6 @@ FORMS = {
     "bound_repaired": "repaired, estimated",
 }
 TERMS = ("K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy")
-BELOW = "TV: median over steps and seeds (95th percentile; number of steps with such samples)."
-BIAS = (
-    "TV is the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches. Each mini-batch has its own "
-    "policy, so the whole step's distance is understated; responses that alpha seldom draws are missed; and responses "
-    "stand in the batch because of their rewards, which moves the mean in either direction."
-)
-NOTES = (
-    "As printed: the sum over X1, X2, X3 of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha). Its largest value is the "
-    "sum of (1 - K) TV, never positive, since K is at least 1 for 0/1 rewards.",
-    "Repaired: factor 1 for both 2s, subsets weighted by their share of the batch, K2 over all that is admitted. "
-    "Its largest value is the weighted TV, which rules nothing out.",
-    "TV(pi_t, alpha): 0 where it is not recorded, so every number is an upper limit of the bound.",
-    BIAS,
-)
 
 
 def worst_k2(config: Mapping[str, Any]) -> float | None:
@@ -142,7 +129,7 @@ def write(study: Study, out: Path) -> list[Path]:
             ["Runs", *TERMS],
             [[name, *_terms(frame)] for name, frame in found.items()],
             "l" + "r" * len(TERMS),
-            [BELOW],
+            words("theory below"),
         ),
         Table(
             "How often the bound says nothing (not positive, or unknown)",
@@ -151,5 +138,7 @@ def write(study: Study, out: Path) -> list[Path]:
             "l" + "r" * len(FORMS),
         ),
     ]
-    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*NOTES, *study.notes])
+    page = Page(
+        at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*words("theory"), *study.notes]
+    )
     return page.write(out, "theory_monitor", pd.concat(found.values(), ignore_index=True))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, statistics, text
+from analysis.beyond import words
 from analysis.page import RULE, Cell, Page, Table, at_scale
 from analysis.probes import Probes
 from analysis.results import COST_HEADER, cost_cells, costs_of
@@ -24,13 +25,6 @@ HELD_OUT = "probe"
 #: variants of a candidate, () for the method as the setting has it
 Variants = tuple[str, ...]
 HEADER = ("Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting", *COST_HEADER)
-NOTES = (
-    "Probe: percent correct at the last step on {prompts} held-out problems, mean over {seeds}; sd: between them.",
-    "Minus the highest: difference in points to the method's highest mean (standard error over problems and seeds, "
-    "paired); near: behind by no more than that.",
-    "chosen: of the highest and those near it the one with fewest changes, then the higher mean; named: Table 1's.",
-    "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
-)
 
 
 # ------------------------------------------------------------------------------------------------ the choice
@@ -166,6 +160,6 @@ def write(study: Study, out: Path) -> list[Path]:
         tables.append(Table(block.title, HEADER, lines, "llrrllrrr", sentences(block, methods, study)))
     prompts = text.span([row["problems"] for row in every])
     seeds = text.counted([row["seeds"] for row in every], "training seed")
-    notes = [*study.notes, *(note.format(prompts=prompts, seeds=seeds) for note in NOTES)]
+    notes = [*study.notes, *words("tuning", prompts=prompts, seeds=seeds)]
     page = Page(at_scale("Hyper-parameters on held-out problems", study.scale), tables, notes)
     return page.write(out, "tuning", pd.DataFrame(every))

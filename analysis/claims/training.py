@@ -35,7 +35,8 @@ def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float],
     seeds = sorted(set(x) & set(y))
     if not seeds or not all(y[s] for s in seeds):
         raise NotTestable(f"the two have no training seed in common, or {what} of {view.title(b)} is 0")
-    shown = [f"{np.mean([side[s] for s in seeds]):.3g}" for side in (x, y)]
+    means = [float(np.mean([side[s] for s in seeds])) for side in (x, y)]
+    shown = [text.thousands(m) if 1e3 <= m < 1e9 else f"{m:.3g}" for m in means]
     note = f"{what.replace('_', ' ')}: {view.beside(a, shown[0], b, shown[1])}"
     return of_seeds([x[s] / y[s] for s in seeds], "x", note)
 
