@@ -159,7 +159,7 @@ def scores_of(path: Path) -> tuple[dict[str, Score], Log] | None:
     if not isinstance(content.get("results"), dict):
         return None
     for task, numbers in content["results"].items():
-        values = {k: v for k, v in numbers.items() if _is_share(v)} if isinstance(numbers, dict) else {}
+        values = {k: v for k, v in numbers.items() if isinstance(v, int | float) and 0 <= v <= 1}
         name = next((key for metric in USUAL for key in values if key.split(",")[0] == metric), None)
         if name:
             scores[task] = {"metric": name, "accuracy": values[name]}
@@ -168,10 +168,6 @@ def scores_of(path: Path) -> tuple[dict[str, Score], Log] | None:
     if not scores:
         raise log.nothing("holds no accuracy")
     return scores, log
-
-
-def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 # ------------------------------------------------------------------------------------------------ folders

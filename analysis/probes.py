@@ -20,6 +20,8 @@ import numpy as np
 
 from analysis import reading
 from analysis.study import Block, Study
+from bapo.errors import UserError
+from bapo.store.files import PROBE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,17 +45,13 @@ class Probes:
     samples: int
 
     @classmethod
-    def of(cls, frames: Mapping[int, pd.DataFrame]) -> Probes:
-        """From :func:`analysis.reading.probes`: a frame a seed, rows prompts, columns steps."""
+    def of(cls, frames: Mapping[int, pd.DataFrame], samples: int) -> Probes:
+        """Return the probes of frames of correct answers, one a seed: rows prompts, columns steps."""
         steps = sorted(set.intersection(*(set(f.columns) for f in frames.values())))
         ordered = [f.sort_index() for f in frames.values()]
-        return cls(
-            tuple(frames),
-            tuple(int(s) for s in steps),
-            tuple(tuple(str(p) for p in f.index) for f in ordered),
-            tuple(f[steps].to_numpy().T for f in ordered),
-            max(f.attrs["samples"] for f in frames.values()),
-        )
+        prompts = tuple(tuple(map(str, f.index)) for f in ordered)
+        correct = tuple(f[steps].to_numpy(np.int64).T for f in ordered)
+        return cls(tuple(frames), tuple(map(int, steps)), prompts, correct, samples)
 
     @property
     def same_prompts(self) -> bool:
@@ -95,8 +93,16 @@ class Probes:
 
 
 def read(block: Block, method: str, study: Study, probed: str = "train") -> Probes:
-    """Return the probes of one method. Raises UserError like :func:`analysis.reading.probes`."""
-    return Probes.of(reading.probes(block, method, study, probed))
+    """Return the probes of one method. Raises UserError where a step or prompt is missing, or no prompt was probed."""
+    frames, samples = {}, 0
+    for cell in block.methods[method]:
+        frame = reading.table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
+        frame = frame[frame["set"] == probed]
+        if frame.empty:
+            raise UserError(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
+        frames[cell.seed] = reading.rectangle(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)
+        samples = max(samples, int(frame["samples"].max()))
+    return Probes.of(frames, samples)
 
 
 # ------------------------------------------------------------------------------------------------ what is counted

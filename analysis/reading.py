@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
-from bapo.store.files import CONFIG, PROBE, STEPS, SUMMARY, read_table, verify_files
+from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +104,7 @@ def setting(cell: Cell, section: str, name: str, study: Study) -> Any:
     return value
 
 
-def _wide(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: Study) -> pd.DataFrame:
+def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: Study) -> pd.DataFrame:
     """Return a column of a table as a rectangle. Raises UserError where it is empty or a cell is missing or doubled."""
     wide = frame.drop_duplicates([rows, columns]).pivot(index=rows, columns=columns, values=values)
     if frame.empty or wide.size != len(frame) or wide.isna().to_numpy().any():
@@ -122,7 +122,7 @@ def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> O
         summary(cell.run / "eval", study)
         path = cell.run / "eval" / f"{benchmark}.parquet"
         frame = read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
-        wide = [_wide(frame, "problem_id", "sample", name, path, study) for name in ("correct", "parsed")]
+        wide = [rectangle(frame, "problem_id", "sample", name, path, study) for name in ("correct", "parsed")]
         read.append(Outcomes(tuple(map(str, wide[0].index)), *(w.to_numpy(np.uint8) for w in wide)))
     _require_alike(cells, [(o.problems, o.samples) for o in read], f"eval/{benchmark}.parquet", study)
     return Outcomes(read[0].problems, *(np.stack([getattr(o, name) for o in read]) for name in ("correct", "parsed")))
@@ -138,7 +138,7 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
         summary(cell.run / "curve", study)
         path = cell.run / "curve" / f"{benchmark}.parquet"
         frame = read_table(path, columns=["step", "problem_id", "correct", "samples"])
-        read.append(_wide(frame, "step", "problem_id", "correct", path, study))
+        read.append(rectangle(frame, "step", "problem_id", "correct", path, study))
         samples |= {*frame["samples"]}
     _require_alike(cells, [tuple(f.columns) for f in read], f"curve/{benchmark}.parquet", study)
     common = sorted(set.intersection(*(set(f.index) for f in read)))
@@ -174,24 +174,6 @@ def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd
         frame = table(cell, STEPS, study, ["step", *columns])
         parts.append(frame.assign(seed=cell.seed)[["seed", "step", *columns]])
     return pd.concat(parts, ignore_index=True)
-
-
-def probes(block: Block, method: str, study: Study, probed: str = "train") -> dict[int, pd.DataFrame]:
-    """Per seed: correct answers of each probed prompt, rows prompt_id, columns step (0 = the base model).
-
-    The number of samples of a prompt is in ``.attrs["samples"]``. Raises UserError where a step or prompt is missing.
-    """
-    frames = {}
-    for cell in block.methods[method]:
-        frame = table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
-        frame = frame[frame["set"] == probed]
-        if frame.empty:
-            raise UserError(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
-        wide = _wide(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)
-        wide = wide.astype(int)
-        wide.attrs["samples"] = int(frame["samples"].max())
-        frames[cell.seed] = wide
-    return frames
 
 
 def _damaged(folder: Path, what: str, study: Study) -> UserError:

@@ -13,7 +13,7 @@ import numpy as np
 from analysis import reading, results, statistics, style, text
 from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
-from analysis.probes import Probes
+from analysis.probes import read as read_probes
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from analysis.tables.comparison import seeds_of
@@ -40,7 +40,7 @@ LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot 
 
 def start(block: Block, study: Study) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
-    probes = Probes.of(reading.probes(block, study.reference, study))
+    probes = read_probes(block, study.reference, study)
     if 0 not in probes.steps:
         raise UserError(f"{block.title}: the base was not probed by every seed (no step 0); `{study.command}`")
     shares = [float((correct == 0).mean()) for correct in probes.at(0)]

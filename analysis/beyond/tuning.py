@@ -15,7 +15,7 @@ import numpy as np
 from analysis import reading, statistics, text
 from analysis.beyond import words
 from analysis.page import RULE, Cell, Page, Table, at_scale
-from analysis.probes import Probes
+from analysis.probes import read as read_probes
 from analysis.results import COST_HEADER, cost_cells, costs_of
 from analysis.study import Block, Study, row_order
 from bapo.errors import UserError
@@ -101,7 +101,7 @@ def _variants(candidate: str) -> Variants:
 
 def _solved(block: Block, candidate: str, study: Study) -> np.ndarray:
     """Return the share of each prompt's samples that are correct at the last step [S, n]."""
-    probes = Probes.of(reading.probes(block, candidate, study, HELD_OUT))
+    probes = read_probes(block, candidate, study, HELD_OUT)
     if not probes.same_prompts:
         folder = block.methods[candidate][0].run.parent
         raise UserError(f"{folder}: its seeds were probed on different prompts; make them again")

@@ -125,20 +125,6 @@ REDUCE: dict[str, Callable[[np.ndarray], float]] = {
 }
 
 
-def _series(
-    view: View, method: str, column: str, window: Callable[[int], slice], reduce: str = "mean"
-) -> dict[int, float]:
-    """Return one number a seed from a column of steps.parquet. window: of T steps, which ones."""
-    by_seed = {}
-    for seed, frame in view.tables(method, STEPS, [column]).items():
-        part = frame[column].to_numpy(np.float64)[window(len(frame))]
-        part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
-        if len(part) <= (reduce == "roughness"):
-            raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
-        by_seed[seed] = REDUCE[reduce](part)
-    return by_seed
-
-
 @query()
 def series_ratio(
     view: View,
@@ -151,16 +137,15 @@ def series_ratio(
 ) -> Measure:
     """a / b in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
     first, last = window or (0, 1)
-    x, y = (_series(view, m, column, lambda n: slice(round(first * n), round(last * n)), reduce) for m in (a, b))
-    return _ratio(view, a, b, x, y, column)
-
-
-@query()
-def series_growth(view: View, a: str, *, column: str) -> Measure:
-    """Mean of a column of steps.parquet over the last tenth of a run, divided by that over the first."""
-    last = _series(view, a, column, lambda n: slice(-max(1, round(0.1 * n)), None))
-    first = _series(view, a, column, lambda n: slice(max(1, round(0.1 * n))))
-    return _ratio(view, a, a, last, first, column)
+    sides: dict[str, dict[int, float]] = {a: {}, b: {}}
+    for method, by_seed in sides.items():
+        for seed, frame in view.tables(method, STEPS, [column]).items():
+            part = frame[column].to_numpy(np.float64)[round(first * len(frame)) : round(last * len(frame))]
+            part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
+            if len(part) <= (reduce == "roughness"):
+                raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
+            by_seed[seed] = REDUCE[reduce](part)
+    return _ratio(view, a, b, sides[a], sides[b], column)
 
 
 # ------------------------------------------------------------------------------------------------ Theorem 3.2

@@ -12,20 +12,18 @@ from analysis.probes import Probes
 IDS = ("a", "b", "c", "d")
 
 
-def frame(ids: tuple[str, ...] = IDS, samples: int = 2, **columns: list[int]) -> pd.DataFrame:
+def frame(ids: tuple[str, ...] = IDS, **columns: list[int]) -> pd.DataFrame:
     """Columns s0, s9 ..: correct answers at step 0, 9 .."""
-    made = pd.DataFrame({int(name[1:]): values for name, values in columns.items()}, index=list(ids))
-    made.attrs["samples"] = samples
-    return made
+    return pd.DataFrame({int(name[1:]): values for name, values in columns.items()}, index=list(ids))
 
 
 def two() -> Probes:
-    return Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: frame(s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])})
+    return Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: frame(s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])}, 2)
 
 
 def three() -> Probes:
     found = {1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: frame(s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])}
-    return Probes.of({**found, 3: frame(s0=[1, 0, 0, 2], s9=[0, 0, 0, 2])})
+    return Probes.of({**found, 3: frame(s0=[1, 0, 0, 2], s9=[0, 0, 0, 2])}, 2)
 
 
 # ------------------------------------------------------------------------------------------------ what is counted
@@ -91,13 +89,13 @@ def test_migration_across_seeds_by_hand() -> None:
 
 def test_prompts_are_matched_by_id_not_by_place() -> None:
     shuffled = frame(("d", "c", "b", "a"), s0=[2, 0, 1, 0], s9=[1, 0, 2, 2])  # seed 2 of two() in another order
-    found = Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: shuffled})
+    found = Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: shuffled}, 2)
     assert found.prompts == (IDS, IDS) and not found.obstacle
     assert found.at(9)[1].tolist() == [2, 2, 0, 1]
 
 
 def test_only_steps_that_every_seed_has() -> None:
-    found = Probes.of({1: frame(s0=[0] * 4, s5=[1] * 4, s9=[2] * 4), 2: frame(s0=[1] * 4, s9=[2] * 4)})
+    found = Probes.of({1: frame(s0=[0] * 4, s5=[1] * 4, s9=[2] * 4), 2: frame(s0=[1] * 4, s9=[2] * 4)}, 2)
     assert found.steps == (0, 9)
     assert found.within(9, lambda base, now: (now - base).sum()).tolist() == [8, 4]
 
@@ -112,7 +110,7 @@ def test_what_makes_a_comparison_unfair() -> None:
         "the base was not probed (no step 0)": {k: frame(s4=[k] * 4, s9=[2] * 4) for k in (0, 1)},
     }
     for why, frames in unfair.items():
-        found = Probes.of(frames)
+        found = Probes.of(frames, 2)
         assert found.obstacle == why
         with pytest.raises(ValueError, match="^" + why.replace("(", r"\(").replace(")", r"\)")):
             found.across(9, probes.improved)
