@@ -8,7 +8,7 @@ base: analysis/probes.py says how, and why a run's own step 0 would not be fair.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
@@ -108,6 +108,12 @@ def query(evaluated: bool = False, beside: tuple[str, ...] = ()) -> Callable[[Fu
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
+def _minus(view: View, a: str, x: Sequence[np.ndarray], b: str, y: Sequence[np.ndarray]) -> Measure:
+    """a minus b in points, seeds independent. x, y: tables [S, n] of each benchmark; the base is one given model."""
+    difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
+    return of_two(difference, view.seeds(a, b), "points", 100, view.beside(a, points(x), b, points(y)), b == BASE)
+
+
 @query(evaluated=True, beside=(BASE,))
 def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE, paired: bool = False) -> Measure:
     """a minus b, in points of accuracy (column: a benchmark; else the mean of all).
@@ -115,15 +121,12 @@ def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE, pa
     paired: two runs of one seed are compared with each other, which share their base and the order of the problems;
     else the seeds of the two count as independent, as in Table 1.
     """
-    paired = paired and b != BASE
-    common = view.common_seeds(a, b) if paired else None
+    if not paired or b == BASE:
+        return _minus(view, a, view.accuracy(a, column), b, view.accuracy(b, column))
+    common = view.common_seeds(a, b)
     x, y = view.accuracy(a, column, common), view.accuracy(b, column, common)
-    if paired:
-        difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
-    else:
-        difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
-    note = view.beside(a, f"{points(x):.1f}", b, f"{points(y):.1f}")
-    return of_two(difference, len(common) if common else view.seeds(a, b), "points", 100, note, paired or b == BASE)
+    difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
+    return of_two(difference, len(common), "points", 100, view.beside(a, points(x), b, points(y)), True)
 
 
 @query()
@@ -134,8 +137,7 @@ def curve_difference(view: View, a: str, b: str) -> Measure:
     if not steps:
         raise NotTestable("they have no evaluated checkpoint in common")
     x, y = ([c.accuracy[:, [c.steps.index(s) for s in steps]].mean(axis=1) for c in side] for side in curves)
-    note = view.beside(a, f"{points(x):.1f}", b, f"{points(y):.1f}")
-    return of_two(statistics.difference_over_seeds(x, y), view.seeds(a, b), "points", 100, note)
+    return _minus(view, a, x, b, y)
 
 
 @query(evaluated=True, beside=(BASE,))
@@ -197,8 +199,7 @@ def _share_of(view: View, a: str, b: str | None, share: Share) -> Measure:
     else:
         theirs = _probes(view, b, TRAINED)
         x, y = (share(p, p.steps[-1], p.within) for p in (probes, theirs))
-    note = view.beside(a, f"{100 * x.mean():.1f}%", b, f"{100 * y.mean():.1f}%")
-    return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
+    return _minus(view, a, [x], b, [y])
 
 
 def share_table(chosen: np.ndarray, hit: np.ndarray, what: str = "", fewest: int = FEWEST) -> np.ndarray:
@@ -280,7 +281,5 @@ def probe_difference(view: View, a: str, b: str, *, at: Literal["first", "last"]
     step = x.steps[1] if at == "first" else x.steps[-1]
     if step not in y.steps:
         raise NotTestable(f"{view.title(b)} was not probed at step {step}")
-    p, q = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
-    note = view.beside(a, f"{100 * p.mean():.1f}", b, f"{100 * q.mean():.1f} at step {step}")
-    difference = statistics.difference_over_seeds([p], [q], (False, b == BASE))
-    return of_two(difference, view.seeds(a, b), "points", 100, note, b == BASE)
+    now, then = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
+    return _minus(view, a, [now], b, [then])

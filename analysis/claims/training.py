@@ -36,8 +36,7 @@ def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float],
     if not seeds or not all(y[s] for s in seeds):
         raise NotTestable(f"the two have no training seed in common, or {what} of {view.title(b)} is 0")
     means = [float(np.mean([side[s] for s in seeds])) for side in (x, y)]
-    shown = [text.thousands(m) if 1e3 <= m < 1e9 else f"{m:.3g}" for m in means]
-    note = f"{what.replace('_', ' ')}: {view.beside(a, shown[0], b, shown[1])}"
+    note = f"{what.replace('_', ' ')}: {view.beside(a, means[0], b, means[1])}"
     return of_seeds([x[s] / y[s] for s in seeds], "x", note)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from analysis import reading, statistics
+from analysis import reading, statistics, text
 from analysis.beyond import admission
 from analysis.claims import BASE, CHANCE
 from analysis.claims.measures import NotTestable
@@ -86,9 +86,10 @@ class View:
         known = {BASE: "the base", CHANCE: "the unchanged base"}
         return known.get(method) or self.block.plain_title(method)
 
-    def beside(self, a: str, x: str, b: str, y: str) -> str:
+    def beside(self, a: str, x: float, b: str, y: float) -> str:
         """Return the numbers of two methods in words."""
-        return f"{self.title(a)} {x}, {self.title(b)} {y}"
+        x_words, y_words = (text.thousands(n) if 1e3 <= n < 1e9 else f"{n:.3g}" for n in (x, y))
+        return f"{self.title(a)} {x_words}, {self.title(b)} {y_words}"
 
     def seeds(self, *methods: str) -> int:
         return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))

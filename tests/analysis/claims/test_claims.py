@@ -174,7 +174,7 @@ def test_unlocking_is_judged_against_chance(study: Path) -> None:
     unchanged = lines(study, *above, below)
     assert [line.verdict.verdict for line in unchanged[:2]] == [claims.UNDERPOWERED] * 2
     shown = unchanged[0].measure.note  # a third to two thirds of the "hard" prompts get solved by luck alone
-    assert 33 < float(shown.split("the unchanged base ")[1].split("%")[0]) < 67
+    assert 33 < float(shown.split("the unchanged base ")[1]) < 67
 
     (few,) = lines(study, asked_of_probes("solved_stay", None, {"above": 50}))  # of so few at 8/8 there is no share
     assert few.verdict.verdict == claims.NOT_TESTABLE and "8/8" in few.verdict.reason
@@ -183,7 +183,6 @@ def test_unlocking_is_judged_against_chance(study: Path) -> None:
     set_probes(study, "bapo", lambda seed, start, chance: start)
     alike = lines(study, *above, below)
     assert [line.measure.estimate.mean for line in alike] == [0, 0, 0]
-    assert alike[0].measure.note.endswith("counted within a run, as the paper does: 0.0%")
     assert all(line.verdict.verdict == claims.CONTRADICTED for line in alike[:2])
 
     set_probes(study, "bapo", lambda seed, start, chance: np.random.default_rng([seed, 9]).binomial(G, 0.8, 60))
@@ -211,8 +210,7 @@ def test_forgetting_cannot_hide_behind_improvement(study: Path) -> None:
     assert line.measure.estimate.mean == pytest.approx(100 * (start[:, ::3] > 0).sum() / 180)
     assert line.verdict.verdict == claims.CONTRADICTED
     chance = float(np.mean([[y < x for x in np.delete(start, s, 0)] for s, y in enumerate(start)]))
-    assert f"the unchanged base sampled again: {100 * chance:.1f}%" in line.measure.note
-    # where sampling alone shows that much, the count has no verdict, but is told
+    # where sampling alone shows that much, the count has no verdict
     (silent,) = lines(study, {**asked, "query": {**asked["query"], "bins": 1, "noise": 100 * chance - 1}})
     assert silent.verdict.verdict == claims.NOT_TESTABLE
     assert f"{100 * chance:.1f}% of the unchanged base's" in silent.verdict.reason
