@@ -94,7 +94,8 @@ class Probes:
 
 def read(block: Block, method: str, study: Study, probed: str = "train") -> Probes:
     """Return the probes of one method. Raises UserError where a step or prompt is missing, or no prompt was probed."""
-    frames, samples = {}, 0
+    samples = 0
+    frames: dict[int, pd.DataFrame] = {}
     for cell in block.methods[method]:
         frame = reading.table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
         frame = frame[frame["set"] == probed]

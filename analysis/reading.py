@@ -133,7 +133,7 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
 
     Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
     """
-    read, samples = [], set()
+    read, samples = [], set[int]()
     for cell in cells:
         summary(cell.run / "curve", study)
         path = cell.run / "curve" / f"{benchmark}.parquet"

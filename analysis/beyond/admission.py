@@ -226,14 +226,10 @@ def _admission(
     """seeds: how often each run counts [draws + 1, S]; without a run of ``stored`` a line says nothing."""
     sums, prompts, by_seed = [], set[str](), dict[int, float]()
     for seed, (t, counts, chances) in of_runs.items():
-        of = np.flatnonzero(t.table["stored"].isin([stored]) | (stored is None))
-        n = counts[:, of]
-        sums.append(
-            np.stack(
-                [n.sum(-1), (n * t.table["admitted"].to_numpy()[of]).sum(-1), (n * chances[:, of]).sum(-1)], axis=-1
-            )
-        )
-        prompts |= {t.prompts[p] for p in t.table["prompt"].iloc[of]}
+        mine = t.table if stored is None else t.table[t.table["stored"] == stored]
+        n, passes = counts[:, mine.index], mine["admitted"].to_numpy()
+        sums.append(np.stack([n.sum(-1), (n * passes).sum(-1), (n * chances[:, mine.index]).sum(-1)], axis=-1))
+        prompts |= {t.prompts[p] for p in mine["prompt"]}
         count, passed, chance = sums[-1][0]
         by_seed |= {seed: float((passed - chance) / count)} if count else {}
     totals = np.einsum("rs,src->rc", seeds, np.stack(sums))  # [draws + 1, 3]: re-evaluations, admitted, expected
@@ -241,8 +237,8 @@ def _admission(
     numbers = np.column_stack([shares, shares[:, 0] - shares[:, 1]])
     df = len(by_seed) - 1 if len(by_seed) > 1 else len(prompts) - 1
     errors = np.nanstd(numbers[1:], axis=0, ddof=1)
-    estimates = [Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True)]
-    return Admission(stored, int(totals[0, 0]), len(prompts), *estimates, by_seed)
+    admitted, expected, difference = (Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True))
+    return Admission(stored, int(totals[0, 0]), len(prompts), admitted, expected, difference, by_seed)
 
 
 # ------------------------------------------------------------------------------------------------ the figure

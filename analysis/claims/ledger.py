@@ -277,8 +277,9 @@ def markdown(rows: Sequence[Row], scale: str, note: str) -> str:
     """Return the ledger's page."""
     import jinja2
 
-    options = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     environment.globals |= {"interval": _interval, "verdict": _verdict, "paper": _paper, "p_number": text.p_number}
     environment.filters["headline"] = headline
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

@@ -154,8 +154,8 @@ def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = Fals
         raise NotTestable(f"{title} has no correct answer")
     # delta method: the error of x / y is that of x - (x / y) y, over y
     residual = statistics.difference_over_seeds(x, [top / bottom * t for t in y], (False, b == BASE))
-    errors = (replace(e, mean=top / bottom - 1, se=e.se / bottom) for e in (residual.problems, residual.both))
-    gain = statistics.SeedDifference(*errors, residual.falling / bottom**2)
+    problems, both = (replace(e, mean=top / bottom - 1, se=e.se / bottom) for e in (residual.problems, residual.both))
+    gain = statistics.SeedDifference(problems, both, residual.falling / bottom**2)
     return of_two(gain, seeds, "%", 100, f"{view.title(a)} {100 * top:.1f}, {title} {100 * bottom:.1f}", b == BASE)
 
 
