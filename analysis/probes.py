@@ -92,13 +92,16 @@ class Probes:
         return np.stack([np.mean([value(x, y) for x in xs], axis=0) for xs, y in zip(others, now, strict=True)])
 
 
-def read(block: Block, method: str, study: Study, probed: str = "train") -> Probes:
-    """Return the probes of one method. Raises UserError where a step or prompt is missing, or no prompt was probed."""
+def read(block: Block, method: str, study: Study, probed: str = "train", prompts: str = "") -> Probes:
+    """Return the probes of one method. prompts: a pattern that ids must contain.
+
+    Raises UserError where a step or prompt is missing, or no such prompt was probed.
+    """
     samples = 0
     frames: dict[int, pd.DataFrame] = {}
     for cell in block.methods[method]:
         frame = reading.table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
-        frame = frame[frame["set"] == probed]
+        frame = frame[(frame["set"] == probed) & frame["prompt_id"].str.contains(prompts)]
         if frame.empty:
             raise UserError(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
         frames[cell.seed] = reading.rectangle(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from analysis import probes, reading, results, statistics, text
+from analysis import probes, results, statistics, text
 from analysis.page import Page, Table, at_scale
 from analysis.products import GATES
 from analysis.results import AVERAGE, BASE
@@ -28,7 +28,7 @@ from bapo.experiments import places
 from bapo.validate import Part, parse_yaml, read
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 #: mean, low or high (ends of the 95% interval), an order, and points; or p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
@@ -179,20 +179,13 @@ def _values(block: Block, study: Study, measure: str, on: str, prompts: str, met
         ends, starts = _accuracies(block, study, method, on)
         wanted = {"accuracy": ends, "base": starts, "gain": ends - starts}[measure]
         return dict(zip((cell.seed for cell in block.methods[method]), (100 * wanted).tolist(), strict=True))
-    frames = reading.probes(block, method, study)
-    probed = probes.Probes.of({seed: _kept(frame, prompts) for seed, frame in frames.items()})
+    probed = probes.read(block, method, study, prompts=prompts)
     if measure == "unlocked":
         found = probed.across(probed.steps[-1], probes.improved)
     else:
         start, end = (np.array([np.mean(c == 0) for c in probed.at(probed.steps[i])]) for i in (0, -1))
         found = {"start": start, "unsolved": end, "fall": start - end}[measure]
     return dict(zip(probed.seeds, (100 * found).tolist(), strict=True))
-
-
-def _kept(frame: pd.DataFrame, prompts: str) -> pd.DataFrame:
-    kept = frame[frame.index.str.contains(prompts)]
-    kept.attrs = frame.attrs
-    return kept
 
 
 def _accuracies(block: Block, study: Study, method: str, on: str) -> tuple[np.ndarray, np.ndarray]:
