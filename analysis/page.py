@@ -124,16 +124,18 @@ class Page:
     """Tables under one heading.
 
     notes: how to read all of them; caption: of the one LaTeX table that holds the rows of all tables under their
-    titles; "": each is a LaTeX table of its own.
+    titles; "": each is a LaTeX table of its own; introduction: sentences above the tables.
     """
 
     heading: str
     tables: Sequence[Table]
     notes: Sequence[str] = ()
     caption: str = ""
+    introduction: Sequence[str] = ()
 
     def markdown(self) -> str:
         lines = [f"# {self.heading}", ""]
+        lines += [*(f"- {sentence}" for sentence in self.introduction), ""] if self.introduction else []
         lines += [table.markdown() for table in self.tables]
         lines += ["## Notes", "", *(f"- {note}" for note in self.notes)] if self.notes else []
         return "\n".join(lines).rstrip() + "\n"

@@ -258,7 +258,7 @@ def write(study: Study, out: Path) -> list[Path]:
         at_scale(f"Gates: {study.title}", study.scale),
         [table(found, block.title) for block, found in judged],
         [*study.notes, NOTE],
-        [sentence(found, rules) for _, found in judged],
+        introduction=[sentence(found, rules) for _, found in judged],
     )
     frame = pd.DataFrame([row for block, found in judged for row in numbers(found, block)])
     return page.write(out, f"{GATES}_{study.name}", frame)
