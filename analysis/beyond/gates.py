@@ -87,7 +87,7 @@ class Registered(Part):
 
     claim: str
     gates: Annotated[list[Gate], Field(min_length=1)]
-    decisions: tuple[Decision, ...] = ()  # the first is the primary one
+    decisions: list[Decision] = Field([])  # the first is the primary one
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.losses import LossInputs
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt, above
 from bapo.methods.bapo import BAPO, Groups
 from bapo.methods.bapo_options import BAPOConfig
 from bapo.methods.base import Batch, Sampler
@@ -127,8 +127,8 @@ class OracleConfig(BAPOConfig):
 class BAPOOracle(MixedMethod, BAPO):
     """An expert's solution takes a place in every re-evaluated group: the most that X2 could give.
 
-    Such a group has a right response, so it is admitted. The solution's ratio is shaped as LUFFY's, and neither clipped
-    nor penalised; all other responses have BAPO's loss. A prompt without a solution keeps its group.
+    Such a group has a right response, so it is admitted whatever c1. The solution's ratio is shaped as LUFFY's, and
+    neither clipped nor penalised; all other responses have BAPO's loss. A prompt without a solution keeps its group.
     """
 
     Config = OracleConfig
@@ -141,6 +141,9 @@ class BAPOOracle(MixedMethod, BAPO):
         groups = super().regenerated(prompts, sampler)
         solutions = sampler.demonstrate(prompts)
         return [g if s is None else mixed(g, s) for g, s in zip(groups, solutions, strict=True)]
+
+    def admits(self, group: Group) -> bool:
+        return super().admits(group) or (group.off_policy is not None and above(1, group.mean))
 
     def historical(self, group: Group) -> np.ndarray:
         """Mark the expert's responses alone, bool [G]."""

@@ -6,7 +6,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs, parts, rewards
+from support.scripted import (
+    ExpertSampler,
+    NoSampler,
+    ScriptedSampler,
+    build,
+    fresh,
+    group,
+    ids,
+    loss_inputs,
+    parts,
+    rewards,
+)
 
 from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Prompt
@@ -167,3 +178,37 @@ def test_one_replayed_group_alone_is_dropped():
     m = control("bapo_shuffled", c2_range=[0.25, 0.25], c3_range=[0.375, 0.375])
     m.build_batch(1, fresh(1, [2, 8, 8, 8, 8, 8, 8, 8]), NoSampler())
     assert ids(m.build_batch(2, fresh(2, [4, 0, 0, 0, 0, 0, 0, 0]), NoSampler()).groups) == ["2a"]
+
+
+def test_fresh_groups_of_the_rollout_policy_fill_the_batch():
+    m = build("bapo_filled", 4)
+    sampler = ScriptedSampler({"a": [8], "b": [3], "c": [0], "d": [5], "e": [4], "f": [4], "g": [4]}, "abcdefg")
+    batch = m.build_batch(1, fresh(1, [2, 0, 8, 8]), sampler)
+    assert parts(batch) == (["1a", "b", "d", "e"], [], [])  # the first four with a signal, f without need
+    assert sampler.asked == [["a", "b", "c", "d"], ["e", "f", "g"]] and set(sampler.policies) == {"rollout"}
+    limited = ScriptedSampler({"a": [8]}, "a")
+    assert parts(build("bapo_filled", 4, max_generation_batches=2).build_batch(1, fresh(1, [2, 0, 8, 8]), limited)) == (
+        ["1a"],
+        [],
+        [],
+    )
+
+
+def test_an_oracle_puts_a_solution_into_each_group_of_x2():
+    m = build("bapo_oracle", 4, m=1, kl_coef=0.0, entropy_coef=0.0)
+    for name in "ab":
+        m.bad.add(HardPrompt(name, Prompt(name)))
+    sampler = ExpertSampler(unknown="b")
+    sampler.answers = {"a": [0], "b": [0]}
+    batch = m.build_batch(1, fresh(1, [8, 8, 8, 8]), sampler)
+    (solved,) = batch.groups  # 1/8 is not above c1, and b has no solution
+    assert solved.origin == REEVALUATED and solved.off_policy.tolist() == [False] * 7 + [True]
+    assert m.historical(solved).tolist() == [False] * 7 + [True] and not m.historical(group("c", 3)).any()
+    # an expert's token of probability 0.3: -A 0.3 / (0.3 + 0.1); another response's ratio 2 is clipped at 1.2
+    inputs = loss_inputs([[0.3], [0.8]], [[1.0], [0.4]], [1.0, 1.0], replayed=[True, False])
+    loss, _ = m.loss(inputs)
+    assert loss.item() == pytest.approx(-(0.75 + 1.2) / 2)
+
+
+def test_passes_are_an_option_of_every_method():
+    assert [build(name, 4, passes=3).passes(1) for name in ("grpo", "dapo", "bapo")] == [3, 3, 3]

@@ -1,0 +1,157 @@
+"""Gates and decisions that a study wrote down: quantities by hand, rules, and the page, on runs made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from support.runs import place, probe_rows, write_evaluation, write_run, write_study
+
+from analysis import study
+from analysis.beyond import gates
+from analysis.statistics import Estimate
+from bapo.errors import UserError
+from bapo.experiments import places
+
+#: accuracy of the base, and of two methods with three seeds
+BASE, GRPO, BAPO = 0.25, (0.5, 0.5, 0.75), (0.75, 0.5, 1.0)
+GATE = {"says": "GRPO learns", "measure": "gain", "of": "grpo", "must": ["mean >= 15"]}
+
+
+def with_rules(root: Path, monkeypatch: pytest.MonkeyPatch, **rules: object) -> study.Study:
+    """Write runs and the file of their study "asked", and load it."""
+    monkeypatch.setattr(places, "file_of", lambda kind, name: root / f"{name}.yaml")
+    root.mkdir(exist_ok=True)
+    (root / "asked.yaml").write_text(yaml.safe_dump({"name": "asked", "claim": "it helps", **rules}))
+    for method, accuracies in (("grpo", GRPO), ("bapo", BAPO)):
+        for seed, accuracy in enumerate(accuracies, start=1):
+            # of the probed prompts t0 and t1 start at 0/8; t0 stays there, t1 is solved by all but the first seed
+            probe = probe_rows({0: (0, 0, seed), 10: (0, int(seed > 1), 8)})
+            held_out = probe_rows({0: (2,), 10: (2 + seed,)}, probed="probe")
+            bits = {"a": [[1] * round(8 * accuracy) + [0] * (8 - round(8 * accuracy))] * 4}
+            write_run(place(root, method, seed), bits, probe=pd.concat([probe, held_out]))
+    base = root / "base"
+    write_evaluation(base / "eval", {"a": [[1, 1, 0, 0, 0, 0, 0, 0]] * 4})
+    cells = [("tiny", method, seed) for method in ("grpo", "bapo") for seed in (1, 2, 3)]
+    bases = [{"task": "countdown", "model": "tiny", "run": str(base)}]
+    return study.load(write_study(root, cells, benchmarks=("a",), bases=bases, name="asked"))
+
+
+def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> Estimate:
+    asked = with_rules(root, monkeypatch, gates=[{**GATE, **quantity}])
+    rules = gates.registered("asked")
+    assert rules is not None
+    return gates.judge(asked.blocks[0], asked, rules)[0].estimate
+
+
+@pytest.mark.parametrize(
+    ("quantity", "mean"),
+    [
+        ({"measure": "accuracy"}, 100 * np.mean(GRPO)),
+        ({"measure": "gain"}, 100 * (np.mean(GRPO) - BASE)),
+        ({"measure": "accuracy", "of": "bapo", "minus": "grpo"}, 100 * np.mean([0.25, 0, 0.25])),
+        ({"measure": "gain_share", "of": "bapo", "minus": "grpo"}, 100 * (1 / 6) / (7 / 12 - 1 / 4)),
+        ({"measure": "gain", "on": "probe"}, 100 * 2 / 8),
+        ({"measure": "start"}, 100 * 2 / 3),
+        ({"measure": "unsolved"}, 100 * np.mean([2 / 3, 1 / 3, 1 / 3])),
+        ({"measure": "fall"}, 100 * np.mean([0, 1 / 3, 1 / 3])),
+        ({"measure": "fall", "prompts": "t[01]"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
+        ({"measure": "unlocked"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
+    ],
+)
+def test_a_quantity_is_what_a_hand_works_out(
+    quantity: dict[str, object], mean: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate = judged(tmp_path, monkeypatch, **quantity)
+    assert estimate.mean == pytest.approx(mean) and estimate.df == 2
+
+
+def test_seeds_are_paired_and_a_share_has_the_error_of_a_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paired = judged(tmp_path / "a", monkeypatch, measure="accuracy", of="bapo", minus="grpo")
+    assert paired.se == pytest.approx(100 * np.std([0.25, 0, 0.25], ddof=1) / 3**0.5)
+    share = judged(tmp_path / "b", monkeypatch, measure="gain_share", of="bapo", minus="grpo")
+    difference, gain = np.array([0.25, 0, 0.25]), np.array(GRPO) - BASE
+    residuals = (difference - 0.5 * gain) / gain.mean()
+    assert share.se == pytest.approx(100 * np.std(residuals, ddof=1) / 3**0.5)
+
+
+@pytest.mark.parametrize(
+    ("rules", "met"),
+    [
+        (["mean >= 5"], True),
+        (["mean > 5"], False),
+        (["low > 0"], True),
+        (["low > 2", "mean < 9"], False),
+        (["high <= 10"], True),
+        (["p < 0.05"], True),
+        (["p < 0.01"], False),
+    ],
+)
+def test_a_rule_is_about_the_mean_an_end_of_the_interval_or_p(rules: list[str], met: bool) -> None:
+    estimate = Estimate(5.0, 2.0, 10.0)  # 95% of t with 10 degrees of freedom: 0.54 to 9.46
+    assert gates.meets(estimate, rules, 0.03) == met
+    assert not gates.meets(Estimate(5.0, float("nan"), 0.0), ["low > 0"], float("nan"))
+
+
+DECISION = {"asks": "Is BAPO better?", "measure": "accuracy", "of": "bapo", "minus": "grpo"}
+
+
+@pytest.mark.parametrize(
+    ("must", "support", "contradiction", "verdicts", "first"),
+    [
+        ("mean >= 15", "mean > 10", "high < 10", ["holds", "support"], "Every gate holds"),
+        ("mean >= 15", "low > 0", "high < 10", ["holds", "undecided"], "Every gate holds"),
+        ("mean >= 15", "low > 0", "mean > 10", ["holds", "contradiction"], "Every gate holds"),
+        (
+            "mean >= 90",
+            "mean > 10",
+            "high < 10",
+            ["fails", "support"],
+            "This testbed cannot test the claim that it helps",
+        ),
+    ],
+)
+def test_the_page_says_first_what_the_study_can_say(
+    must: str,
+    support: str,
+    contradiction: str,
+    verdicts: list[str],
+    first: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decision = {**DECISION, "support": [support], "contradiction": [contradiction]}
+    asked = with_rules(tmp_path, monkeypatch, gates=[{**GATE, "must": [must]}], decisions=[decision])
+    csv, page, _ = gates.write(asked, tmp_path / "out")
+    assert pd.read_csv(csv)["verdict"].tolist() == verdicts
+    assert page.read_text().splitlines()[2].startswith(first)
+
+
+def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bapo minus grpo: 1/4, 0, 1/4, so p = 0.18; alone it is below 0.2, twice in a family it is not."""
+    decision = {**DECISION, "support": ["p < 0.2"], "contradiction": ["high < 0"]}
+    family = [{**decision, "family": "mechanism"}] * 2
+    asked = with_rules(tmp_path, monkeypatch, gates=[GATE], decisions=[decision, *family])
+    rules = gates.registered("asked")
+    assert rules is not None
+    found = gates.judge(asked.blocks[0], asked, rules)[1:]
+    assert [each.verdict for each in found] == ["support", "undecided", "undecided"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ({"gates": [{**GATE, "must": ["mean about 3"]}]}, "gates.0.must.0"),
+        ({"gates": [{**GATE, "measure": "luck"}]}, "gates.0.measure"),
+        ({"gates": [{**GATE, "of": "dapo"}]}, "dapo"),
+        ({}, "gates"),
+    ],
+)
+def test_what_cannot_be_judged_is_named(
+    rules: dict[str, object], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=named):
+        gates.write(with_rules(tmp_path, monkeypatch, **rules), tmp_path)

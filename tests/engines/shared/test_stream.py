@@ -1,0 +1,53 @@
+"""The training stream: epochs, and blocks of difficulty (train.blocks)."""
+
+from __future__ import annotations
+
+import pytest
+from support.late import LATE
+
+from bapo import tasks
+from bapo.algorithm.rollouts import Prompt
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
+
+if LATE:
+    from bapo.engines.shared.prompts import PromptStream, training_stream
+
+NUMBERS = [[1, 2, 3], [1, 2, 3, 4], [2, 3, 4], [2, 3, 4, 5], [3, 4, 5]]
+TRUTHS = [f'{{"numbers": {n}, "target": 5, "format": "chain"}}' for n in NUMBERS]
+PROMPTS = [Prompt(str(i)) for i in range(5)]
+
+
+def stream(blocks: str) -> PromptStream:
+    """3 steps of 4 prompts."""
+    config = compose_config(
+        ["task=countdown", "train.steps=3", "train.batch_size=4", "train.mini_batch_size=4", f"train.blocks={blocks}"]
+    )
+    return training_stream(config, PROMPTS, TRUTHS, tasks.get("countdown"))
+
+
+def test_an_epoch_has_every_prompt_once_and_a_position_is_the_whole_state() -> None:
+    whole = PromptStream(PROMPTS, 1)
+    drawn = [p.id for p in whole.draw(10)]
+    assert sorted(drawn[:5]) == sorted(drawn[5:]) == list("01234") and drawn[:5] != drawn[5:]
+    resumed = PromptStream(PROMPTS, 1)
+    resumed.position = 3
+    assert [p.id for p in resumed.draw(7)] == drawn[3:]
+    assert [p.id for p in stream("null").draw(10)] == drawn
+
+
+def test_blocks_follow_each_other_and_the_last_has_no_end() -> None:
+    hard, easy = {"1", "3"}, {"0", "2", "4"}
+    drawn = [p.id for p in stream("[4,3,3]").draw(16)]
+    assert [set(drawn[:4]), set(drawn[4:8]), set(drawn[8:])] == [hard, easy, easy]
+    assert [drawn[:4].count(i) for i in hard] == [2, 2]
+    again = stream("[4,3,4]")
+    again.position = 7
+    assert [p.id for p in again.draw(1)] == drawn[7:8] and {p.id for p in again.draw(6)} == hard
+
+
+@pytest.mark.parametrize(("task", "blocks"), [("countdown", "[7]"), ("mathematics", "[3]")])
+def test_a_difficulty_without_problems_is_named(task: str, blocks: str) -> None:
+    config = compose_config([f"task={task}", f"train.blocks={blocks}"])
+    with pytest.raises(UserError, match=r"train\.blocks"):
+        training_stream(config, PROMPTS, TRUTHS, tasks.get(task))
