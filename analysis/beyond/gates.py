@@ -210,7 +210,7 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
     decided = next((each for each in judged if isinstance(each.of, Decision)), None)
     if decided is None:
         return f"This testbed can test the claim that {rules.claim}: every gate holds."
-    return f"Every gate holds. {decided.says}: {decided.verdict} ({text.change(_share(decided.estimate))})."
+    return f"Every gate holds. {decided.says} {decided.verdict.capitalize()}: {text.change(_share(decided.estimate))}."
 
 
 def _share(points: Estimate) -> Estimate:

@@ -127,7 +127,7 @@ def test_the_page_says_first_what_the_study_can_say(
     asked = with_rules(tmp_path, monkeypatch, gates=[{**GATE, "must": [must]}], decisions=[decision])
     csv, page, _ = gates.write(asked, tmp_path / "out")
     assert pd.read_csv(csv)["verdict"].tolist() == verdicts
-    assert page.read_text().splitlines()[2].startswith(first)
+    assert page.read_text().splitlines()[2].startswith(f"- {first}")
 
 
 def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
