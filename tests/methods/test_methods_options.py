@@ -86,4 +86,4 @@ def test_a_method_of_another_package_is_listed_and_trained(
     (run,) = results.glob("smoke/countdown/*/toy/seed1")
     groups = read_table(run / GROUPS)
     assert len(groups) == 16 and (groups["used"] == (groups["rewards"].map(sum) > 0)).all()
-    assert set(groups.loc[~groups["used"], "reason"]) == {"never solved"}
+    assert set(groups.loc[~groups["used"], "reason"]) <= {"never solved"}
