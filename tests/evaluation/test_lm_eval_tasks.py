@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support import hub_server
 from support.configs import changed
 from support.late import LATE
 from support.paths import needs_shared
@@ -19,6 +20,8 @@ from bapo.evaluation import backends, scores
 from bapo.experiments.compose import compose_config
 
 if LATE:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
@@ -38,6 +41,13 @@ TITLES = {
 }
 #: beside the paper's Table 4: the benchmark of scale single_gpu
 OTHERS = {"bapo_gsm8k": "GSM8K"}
+#: contests after the paper's: lm-eval task -> the set's name on the hub, problems, and a gold as the set has it
+NEWER = {
+    "bapo_aime25": ("aime_2025", 30, 70),
+    "bapo_aime26": ("aime_2026", 30, 277),
+    "bapo_hmmt25": ("hmmt_feb_2025", 30, "$\\frac{1}{576}$"),
+    "bapo_hmmt26": ("hmmt_feb_2026", 33, "8 \\sqrt{10}"),
+}
 SIZES = {"train": 4, "probe": 2, "cd34": 6, "cd4": 5}
 
 
@@ -72,7 +82,7 @@ def small(folder: Path, name: str, **changes: Any) -> str:
 
 def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
     found = manager()
-    assert set(found.all_subtasks) == set(TITLES) | set(OTHERS)
+    assert set(found.all_subtasks) == {*TITLES, *OTHERS, *NEWER}
     assert found.all_groups == ["bapo_table1_geometry", "bapo_table1_math", "bapo_table1_planning"]
     members = []
     for group in found.all_groups:
@@ -97,6 +107,39 @@ def test_a_task_says_what_its_scale_says(name: str) -> None:
     keys = {"until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
     assert found["generation_kwargs"] == keys | {"max_gen_toks": config.sampling.max_response_tokens}
     assert ("doc_to_image" in found) == (source["task"] == "geometry")
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_a_newer_contest_comes_from_its_commit_and_has_all_its_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made-up problems in the columns of the hub's sets, at the commit that the task names, behind a stand-in hub."""
+    found = load_yaml(FOLDER / f"{name.removeprefix('bapo_')}.yaml", resolve_func=False)
+    aime24 = load_yaml(FOLDER / "aime24.yaml", resolve_func=False)
+    assert {**found, **{k: aime24[k] for k in ("task", "task_alias", "dataset_kwargs")}} == aime24
+    ((split, entry),) = found["dataset_kwargs"]["hub"].items()
+    repository, count, gold = NEWER[name]
+    rows = [
+        {"problem_idx": i + 1, "problem": f"Find $a_{i}$.", "answer": gold, "problem_type": ["Algebra"]}
+        for i in range(count)
+    ]
+
+    def served(rows: list[dict[str, Any]], cache: str) -> None:
+        pq.write_table(pa.Table.from_pylist(rows), file := tmp_path / f"{cache}.parquet")
+        content = {f"MathArena/{repository}": {"data/train-00000-of-00001.parquet": file.read_bytes()}}
+        hub_server.serve(monkeypatch, tmp_path / cache, content).commit = entry["revision"]
+
+    served(rows, "whole")
+    loaded = manager().load([name])["tasks"][name]
+    assert split == loaded.source["split"] == name.removeprefix("bapo_")
+    assert [doc["id"] for doc in loaded.eval_docs] == [f"{repository}:{i}" for i in range(count)]
+    verify, document = loaded.grader.verify, loaded.eval_docs[0]
+    assert document["prompt"].startswith("Find $a_0$. Let's think step by step")
+    assert verify(f"So \\boxed{{{gold}}}.", document["ground_truth"]).correct
+    assert not verify("So \\boxed{12}.", document["ground_truth"]).correct
+    served(rows[1:], "short")
+    with pytest.raises(UserError, match=rf"data\.hub\.{split}"):
+        manager().load([name])
 
 
 # ------------------------------------------------------------------------------------------------ scores

@@ -1,6 +1,7 @@
-"""The paper's eight benchmarks (Table 4) as lm-eval tasks: YAML files for ``TaskManager(include_path=FOLDER)``.
+"""The paper's eight benchmarks (Table 4), and newer ones, as lm-eval tasks: YAML files.
 
-They need this package for its loaders and graders, and nothing else of the project: docs/evaluation.md.
+``TaskManager(include_path=FOLDER)`` finds them. They need this package for its loaders and graders, and nothing else of
+the project: docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DATA_FOLDER = "BAPO_DATA_FOLDER"
 
 
 class PaperBenchmark(Sampled):
-    """One benchmark of the paper's Table 4, as its YAML file configures it.
+    """One benchmark of a public set, as its YAML file configures it.
 
     ``dataset_kwargs`` of the file: task (a name of :data:`bapo.tasks.TABLE`), split, prompt (the template), sizes (the
     problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
