@@ -1,8 +1,8 @@
-"""Checks by algebra in processes of their own, killed past a limit of CPU time, wall time or memory.
+"""Checks in processes of their own, above all by algebra, killed past a limit of CPU time, wall time or memory.
 
-The pool starts a checker (:mod:`bapo.graders.symbolic`) at the first check, and another one after a kill; a start takes
-about a second. Threads may share the pool, and a forked child starts checkers for itself. A checker ends with the
-process that started it.
+A pool starts a checker (:mod:`bapo.graders.symbolic`, if not another module) at the first check, and another one after
+a kill; a start takes about a second. Threads may share a pool, and a forked child starts checkers for itself. A checker
+ends with the process that started it.
 
 Libraries do not fit: a pool of concurrent.futures ends when a worker is killed, one of pebble 5.2.3 when a worker is
 idle, and a daemonic process can start neither.
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +32,7 @@ from bapo.graders.verdict import TIME_LIMIT
 #: training or an evaluation the cores have other work
 WALL_SECONDS = 20.0
 START_SECONDS = 120.0
+ALGEBRA = "bapo.graders.symbolic"
 WORKERS = 4  #: at most, and only where as many threads grade at once
 
 
@@ -60,10 +62,10 @@ class Checker:
 
 
 class Pool:
-    """At most ``workers`` checkers."""
+    """At most ``workers`` checkers, each of which runs ``module``."""
 
-    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS) -> None:
-        self.workers, self.wall_seconds = workers, wall_seconds
+    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, module: str = ALGEBRA) -> None:
+        self.workers, self.wall_seconds, self.module = workers, wall_seconds, module
         self.idle: list[Checker] = []
         self.forget()
 
@@ -134,7 +136,7 @@ class Pool:
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with far:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bapo.graders.symbolic", str(far.fileno())],
+                [sys.executable, "-P", "-m", self.module, str(far.fileno())],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -145,16 +147,15 @@ class Pool:
         checker = Checker(process, near)
         if checker.receive(START_SECONDS) is None:
             checker.end()
-            raise UserError("the grader's checker did not start; check that `python -c 'import math_verify'` works")
+            raise UserError(f"a grader's checker did not start; check that `python -c 'import {self.module}'` works")
         self._verdict.end += time.monotonic() - begun
         return checker
 
 
-_POOL = Pool()
-atexit.register(_POOL.close)
-os.register_at_fork(after_in_child=_POOL.forget)
-
-
-def shared() -> Pool:
-    """Return this process's pool."""
-    return _POOL
+@cache
+def shared(module: str = ALGEBRA) -> Pool:
+    """Return this process's pool of checkers that run ``module``."""
+    pool = Pool(module=module)
+    atexit.register(pool.close)
+    os.register_at_fork(after_in_child=pool.forget)
+    return pool

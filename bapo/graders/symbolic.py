@@ -15,6 +15,7 @@ import signal
 import sys
 from functools import lru_cache
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bapo.graders import compare, forms, numbers
@@ -247,9 +248,12 @@ def _same_solutions(a: Basic, b: Basic) -> bool:
 # ------------------------------------------------------------------------------------------------ the process
 
 
-def serve(stream: Connection) -> None:
-    """Check what comes over ``stream`` under the limits, then end the process."""
-    load()
+def serve(stream: Connection, checker: ModuleType = sys.modules[__name__]) -> None:
+    """Check what comes over ``stream`` under the limits, then end the process.
+
+    checker: a module with ``load()``, which imports what is slow, and ``judge(gold, answer)``.
+    """
+    checker.load()
     parent = os.getppid()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -265,7 +269,7 @@ def serve(stream: Connection) -> None:
             gold, answer = stream.recv()
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             try:
-                outcome = EQUAL if judge(gold, answer) else DIFFERENT
+                outcome = EQUAL if checker.judge(gold, answer) else DIFFERENT
             except MemoryError:
                 raise
             except Exception:

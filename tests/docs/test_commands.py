@@ -52,7 +52,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "site/positive_only-1.0.dist-info/METADATA": metadata,
         "site/positive_only-1.0.dist-info/entry_points.txt": points,
     }
-    for name in ("sums", "capitals"):  # whose files docs/project.md shows
+    for name in ("sums", "capitals", "chain_sum"):  # whose files docs/project.md shows
         write_examples(folder / name, f"experiments/task/{name}.yaml", f"experiments/setting/laptop_{name}.yaml")
     for file, text in files.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)

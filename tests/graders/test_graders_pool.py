@@ -67,7 +67,7 @@ def test_a_stuck_checker_is_killed_and_replaced(made: Pool) -> None:
 
 
 def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPatch, made: Pool) -> None:
-    monkeypatch.setattr(pool, "_POOL", made)
+    monkeypatch.setattr(pool, "shared", lambda: made)
     mathematics.outcome_of.cache_clear()
     stopped = made.idle[0].process.pid
     os.kill(stopped, signal.SIGSTOP)  # it uses no CPU time at all
