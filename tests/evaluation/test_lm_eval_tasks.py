@@ -138,7 +138,7 @@ def test_a_newer_contest_comes_from_its_commit_and_has_all_its_rows(
     assert verify(f"So \\boxed{{{gold}}}.", document["ground_truth"]).correct
     assert not verify("So \\boxed{12}.", document["ground_truth"]).correct
     served(rows[1:], "short")
-    with pytest.raises(UserError, match=rf"data\.hub\.{split}"):
+    with pytest.raises(UserError, match=rf"{count - 1} rows, expected {count} \(data\.hub\.{split}\)"):
         manager().load([name])
 
 

@@ -51,7 +51,7 @@ def test_the_pages_task_is_trained_and_evaluated_and_learns(project: Path) -> No
     for job in ("data", "base", "train", "evaluate"):
         assert main([job, *SMOKE, "train.steps=30", "train.learning_rate=1.0e-3"]) == 0
     run = project / "results/smoke/chain_sum/qwen2-112k/grpo/seed1"
-    rewards = pd.read_parquet(run / "steps.parquet")["train_reward"]
+    rewards = pd.read_parquet(run / "steps.parquet")["reward_mean"]
     assert 0 < rewards.head(5).mean() < rewards.tail(5).mean()
     assert set(read_json(run / "eval/summary.json")["benchmarks"]) == {"gym_test"}
 
