@@ -73,6 +73,17 @@ def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
     return (logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
+def sequence_weights(step_logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, kind: str, cap: float) -> Tensor:
+    """Return w(y) = pi_k(y) / alpha(y) of whole responses [N]: "truncate", min(w, cap); "mask", 0 where w > cap.
+
+    Sequence-level truncated and masked importance sampling (Liu et al., richardli.xyz/rl-collapse; verl's
+    ``rollout_corr_helper``), the log clamped at 20 as in verl.
+    """
+    log = ((step_logprobs - behaviour_logprobs) * mask).sum(1)
+    weights = log.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    return weights.clamp(max=cap) if kind == "truncate" else weights.masked_fill(weights > cap, 0.0)
+
+
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float = 0.0, centre: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

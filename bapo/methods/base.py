@@ -20,7 +20,7 @@ A method with a critic (``uses_critic``) gets its advantages from the critic's v
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
@@ -111,6 +111,9 @@ class MethodConfig(BaseModel):
     advantage_std: Spread = "population"
     advantage_eps: float = 1e-6
     advantage_eps_inside: bool = True  # sqrt(var + eps), eq. 2; std + eps (verl)
+    #: sequence-level importance sampling: the loss is that of responses of pi_k, times a weight pi_k(y) / alpha(y)
+    sequence_weights: Annotated[Literal["none", "truncate", "mask"], WhereSet] = "none"
+    sequence_cap: Annotated[float, Field(gt=0), WhereSet] = 2.0  # of the weight: truncated there, or 0 above it (verl)
     passes: Annotated[int, Field(ge=1), WhereSet] = 1  # over each step's batch (update-to-data ratio)
 
     @model_validator(mode="after")
@@ -221,7 +224,7 @@ class Method:
     @property
     def needs_step_policy(self) -> bool:
         """Return whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
-        return self.config.clip_centre == "step-policy"
+        return self.config.clip_centre == "step-policy" or self.config.sequence_weights != "none"
 
     @property
     def needs_entropy(self) -> bool:
@@ -229,8 +232,15 @@ class Method:
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
-        c = self.config
-        values, clipped = self.surrogate(self.ratio(inputs), inputs)
+        c, sampled, factors = self.config, inputs, None
+        if c.sequence_weights != "none":
+            step, alpha = inputs.step_logprobs, inputs.behaviour_logprobs
+            assert step is not None
+            factors = losses.sequence_weights(step, alpha, inputs.mask, c.sequence_weights, c.sequence_cap)
+            sampled = replace(inputs, behaviour_logprobs=step)
+        values, clipped = self.surrogate(self.ratio(sampled), sampled)
+        if factors is not None:
+            values = values * factors[:, None]
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.recorded_mask, "token-mean")}
         if c.kl_to != "none" and c.kl_coef > 0:
             kl = self.divergence(inputs)

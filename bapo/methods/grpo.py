@@ -94,7 +94,7 @@ class Decoupled(Method):
         return values * staleness.clamp(max=self.config.ratio_cap), clipped
 
 
-class AReaLConfig(DecoupledConfig):
+class StaleConfig(MethodConfig):
     kind: Type = "off"
     kl_to: KL = "none"
     kl_coef: NonNegativeFloat = 0.0
@@ -102,21 +102,14 @@ class AReaLConfig(DecoupledConfig):
     staleness: NonNegativeInt = 4
 
 
-class AReaL(Decoupled):
-    """Asynchronous rollouts (Fu et al. 2505.24298) as a schedule: their effect on the data, not on the clock.
+class Stale(Method):
+    """GRPO on a queue of eta batches, filled with the base model's at first: step t trains on policy max(0, t-1-eta).
 
-    The generator fills the queue up to eta batches ahead, at first with the base model, then one batch per step with
-    the newest weights. So step t trains on groups of policy max(0, t - 1 - eta), the oldest that eta allows.
-    Interrupted generation, which mixes the tokens of several policies in one response, is not simulated. The last eta
-    batches are generated and count as rollouts, but are never trained on.
+    The last eta batches are generated and count as rollouts, but are never trained on.
     """
 
-    Config = AReaLConfig
-    config: AReaLConfig
+    config: StaleConfig
     kept: list[Group]
-    summary = "rollouts eta steps ahead of the updates, decoupled PPO loss"
-    source = "Fu et al. 2505.24298"
-    cost = "1 x rollouts"
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         return sampler.draw(self.batch_size * (1 + self.config.staleness * (step == 1)))
@@ -127,6 +120,24 @@ class AReaL(Decoupled):
         return Batch(
             [g.as_origin(FRESH if g.step == step else REPLAYED) for g in batch], metrics={"queue": len(self.kept)}
         )
+
+
+class AReaLConfig(StaleConfig, DecoupledConfig): ...
+
+
+class AReaL(Stale, Decoupled):
+    """Asynchronous rollouts (Fu et al. 2505.24298) as a schedule: their effect on the data, not on the clock.
+
+    The generator fills the queue up to eta batches ahead, then makes one batch per step with the newest weights, so
+    every group is the oldest that eta allows. Interrupted generation, which mixes the tokens of several policies in one
+    response, is not simulated.
+    """
+
+    Config = AReaLConfig
+    config: AReaLConfig
+    summary = "rollouts eta steps ahead of the updates, decoupled PPO loss"
+    source = "Fu et al. 2505.24298"
+    cost = "1 x rollouts"
 
 
 class GSPOConfig(MethodConfig):

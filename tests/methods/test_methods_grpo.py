@@ -279,3 +279,30 @@ def test_equal_rewards_that_are_not_exact_in_binary():
     assert equal.rewards.std() > 0
     batch = dapo(max_generation_batches=1).build_batch(1, [equal, *fresh(1, [1])], NoSampler())
     assert ids(batch.groups) == ["1a"]
+
+
+# ---------------------------------------------------------------- weights of whole responses
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({}, -(4.0 + 0.25) / 2),  # the mean ratio of the tokens to alpha, without a weight (and without a clip here)
+        ({"sequence_weights": "truncate"}, -(2.0 + 0.25) / 2),  # pi_k(y) / alpha(y) is 16, at most 2, and 1/4
+        ({"sequence_weights": "truncate", "sequence_cap": 20.0}, -(16.0 + 0.25) / 2),
+        ({"sequence_weights": "mask"}, -(0.0 + 0.25) / 2),
+    ],
+)
+def test_a_whole_response_is_weighted_by_the_steps_policy_to_its_own(options, value):
+    m = plain(clip_high=100.0, **options)
+    # pi_theta is pi_k: two tokens of ratio 4 to alpha, and one of ratio 1/4 with padding behind it
+    now, stored, mask = [[0.8, 0.8], [0.2, 0.6]], [[0.2, 0.2], [0.8, 0.1]], [[1.0, 1.0], [1.0, 0.0]]
+    given = loss_inputs(now, stored, (1.0, 1.0), mask, pi_k=now)
+    assert m.needs_step_policy == bool(options)
+    assert loss(m, given) == pytest.approx(value)
+
+
+def test_the_clip_of_weighted_responses_is_around_the_steps_policy():
+    m = plain(sequence_weights="truncate")
+    given = loss_inputs([[0.9]], [[0.5]], (1.0,), pi_k=[[0.6]])  # ratio 1.5 to pi_k, weight 1.2
+    assert loss(m, given) == pytest.approx(-1.2 * 1.2)
