@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.configs import changed
+from support.configs import changed, forget
 from support.pages import write_examples
 
 from bapo import seeds, tasks
 from bapo.__main__ import main
 from bapo.errors import UserError
-from bapo.experiments.compose import compose_config, forget
+from bapo.experiments.compose import compose_config
 from bapo.graders import pool
 from bapo.store.files import Json, read_json
 from bapo.tasks import reasoning_gym
