@@ -16,7 +16,7 @@ from bapo.experiments.places import options
 from bapo.validate import parse_yaml
 
 COMPARED = ["bases", "controls", "deciding", "deciding_geometry", "deciding_mathematics", "drift", "fidelity"]
-COMPARED += ["matched", "offpolicy", "parts", "regimes", "table1_seeds", "untuned"]
+COMPARED += ["matched", "offpolicy", "parts", "regimes", "replay2026", "table1_seeds", "untuned"]
 GATED = ["ceiling", "reuse", "unlock"]
 #: studies that the laptop scale does not have
 ELSEWHERE = {"single_gpu": "single_gpu", "pocket_hard": "pocket_hard", "pocket_hard_pilot": "pocket_hard"}
