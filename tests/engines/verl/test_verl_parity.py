@@ -289,8 +289,8 @@ HOLDS = {
     "dots_rr": {FRESH, REPLAYED},
     "dots": {FRESH, REPLAYED},
     "areal": {FRESH, REPLAYED},
-    "m2po": {REPLAYED},
-    "bapo_xi": {REPLAYED},
+    "m2po": {FRESH, REPLAYED},
+    "bapo_xi": {FRESH, REPLAYED},
     "freshper": {FRESH, REPLAYED},
     "fifo_replay": {FRESH, REPLAYED},
     "bapo, masked sequence weights": set(ORIGINS),
@@ -312,7 +312,7 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
         range(STEPS),
         key=lambda i: (len({g.origin for g in made[i]}), len(made[i]), sum(g.replayed.sum() for g in made[i])),
     )
-    if name == "partial_rollouts":  # what it says of each token is of its last batch
+    if name in ("partial_rollouts", "m2po", "freshper"):  # what it says of tokens or groups is of its last batch
         step = STEPS - 1
         assert any(g.step < STEPS for g in made[step])
     for part in mini_batches(method, OmegaConf.create(TRAIN), SEED, step + 1, made[step]):
