@@ -86,6 +86,7 @@ TABLES = _named(
     Product("table3", "hyper-parameters as used", "tables.table3"),
     Product("table4", "data sets as loaded", "tables.table4"),
     Product("checkpoint_choice", "Which checkpoint to report", "beyond.checkpoints", curves=True, partial=True),
+    Product("variance", "Variance: problems, seeds and samples", "beyond.variance"),
     Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "beyond.theory"),
     Product("regimes", "Difficulty regimes", "beyond.regimes"),
     Product(TUNING, "Hyper-parameters on held-out problems", "beyond.tuning"),

@@ -1,0 +1,123 @@
+"""Where the noise of an average accuracy comes from: problems, training seeds, and samples.
+
+Source: Cornfield and Tukey 1956 (expected mean squares of a random-effects analysis of variance, problems crossed with
+seeds and samples inside both).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from analysis import results, text
+from analysis.page import Page, Table, at_scale
+from analysis.results import Result
+from analysis.study import Study
+
+#: source of variance -> its column
+SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x seeds", "sample": "Samples"}
+#: what falls with the number of each -> the sources that it divides
+FALLS = {"problems": ("problem", "problem_seed", "sample"), "seeds": ("seed", "problem_seed", "sample")}
+NOTE = (
+    "Points of standard error that each source adds to the average accuracy, and its share of the variance. Half by: "
+    "how many problems or seeds alone, from how many now, halve the whole error."
+)
+
+
+def components(outcomes: np.ndarray) -> dict[str, float]:
+    """Split the variance of one outcome of [S, n, K] by source; each is 0 or more, NaN where one seed cannot tell.
+
+    Raises ValueError for fewer than two problems or samples.
+    """
+    y = np.asarray(outcomes, dtype=np.float64)
+    s, n, k = y.shape
+    if n < 2 or k < 2:
+        raise ValueError(f"expected [seeds, problems >= 2, samples >= 2], got shape {y.shape}")
+    cell = y.mean(axis=2)
+    by_problem, by_seed = cell.mean(axis=0), cell.mean(axis=1)
+    within = float(((y - cell[..., None]) ** 2).sum() / (s * n * (k - 1)))
+    ms_problem = s * k * float(by_problem.var(ddof=1))
+    if s == 1:
+        return {
+            "problem": max(0.0, (ms_problem - within) / k),
+            "seed": math.nan,
+            "problem_seed": math.nan,
+            "sample": within,
+        }
+    ms_seed = n * k * float(by_seed.var(ddof=1))
+    rest = cell - by_problem - by_seed[:, None] + cell.mean()
+    ms_both = k * float((rest**2).sum()) / ((s - 1) * (n - 1))
+    return {
+        "problem": max(0.0, (ms_problem - ms_both) / (s * k)),
+        "seed": max(0.0, (ms_seed - ms_both) / (n * k)),
+        "problem_seed": max(0.0, (ms_both - within) / k),
+        "sample": within,
+    }
+
+
+def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return what each source adds to the variance of the average of several benchmarks, outcomes [S, n, K] each.
+
+    Problems and samples of benchmarks are independent; one trained model answers all of them, so the seeds' part is of
+    their averages. The parts sum to the squared standard error of the average.
+    """
+    parts = dict.fromkeys(SOURCES, 0.0)
+    for y in benchmarks:
+        s, n, k = y.shape
+        sizes = {"problem": n, "seed": math.inf, "problem_seed": n * s, "sample": n * s * k}
+        found = components(y)
+        parts = {source: parts[source] + found[source] / sizes[source] / len(benchmarks) ** 2 for source in SOURCES}
+    averages = np.mean([y.mean(axis=(1, 2)) for y in benchmarks], axis=0)
+    if len(averages) > 1:
+        between = float(averages.var(ddof=1)) / len(averages)
+        parts["seed"] = max(0.0, between - parts["problem_seed"] - parts["sample"])
+    return parts
+
+
+def for_half(parts: Mapping[str, float], kind: str, now: int) -> float:
+    """Return how many problems or seeds alone halve the standard error; NaN where no number does."""
+    total, falling = float(np.nansum(list(parts.values()))), float(np.nansum([parts[source] for source in FALLS[kind]]))
+    room = total / 4 - (total - falling)
+    return math.ceil(now * falling / room - 1e-9) if room > 0 and not math.isnan(parts["seed"]) else math.nan
+
+
+def split(row: Result) -> dict[str, float]:
+    """Return one row of the CSV file: variances and counts of a method's average accuracy."""
+    benchmarks = [outcome.correct for outcome in row.outcomes.values()]
+    parts = contributions(benchmarks)
+    counts = {
+        "problems": sum(y.shape[1] for y in benchmarks),
+        "seeds": len(row.seeds),
+        "samples": benchmarks[0].shape[2],
+    }
+    half = {f"{kind}_for_half": for_half(parts, kind, counts[kind]) for kind in FALLS}
+    errors = {f"se_{source}": 100 * math.sqrt(value) for source, value in parts.items()}
+    return {**errors, "se": 100 * math.sqrt(np.nansum(list(parts.values()))), **counts, **half}
+
+
+def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return the table of one block. rows: method's title -> its :func:`split`."""
+    header = ["Method", *SOURCES.values(), "All", *(f"Half by {kind}" for kind in FALLS)]
+    lines = []
+    for name, row in rows.items():
+        errors = [row[f"se_{source}"] for source in SOURCES]
+        shares = [f"{text.number(e, 2)} ({text.number(100 * (e / row['se']) ** 2, 0)}%)" for e in errors]
+        half = [f"{row[kind]} -> {text.number(row[f'{kind}_for_half'], 0)}" for kind in FALLS]
+        lines.append([name, *shares, text.number(row["se"], 2), *half])
+    return Table(title, header, lines, "l" + "r" * (len(header) - 1))
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """Write variance.csv, variance.md and variance.tex. Raises UserError naming a run that is missing or broken."""
+    import pandas as pd
+
+    tables, found = [], []
+    for block in study.blocks:
+        splits = {row.title: (row, split(row)) for row in results.collect(block, study) if not row.is_base}
+        tables.append(table(block.title, {title: parts for title, (_, parts) in splits.items()}))
+        found += [{**block.keys(row.method), **parts} for row, parts in splits.values()]
+    page = Page(at_scale("Where the noise of an accuracy comes from", study.scale), tables, [*study.notes, NOTE])
+    return page.write(out, "variance", pd.DataFrame(found))
