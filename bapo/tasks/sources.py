@@ -82,13 +82,15 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
         if entry.file and (local / entry.file).is_file():
             files, named = [local / entry.file], {**entry.columns, **entry.file_columns}
             expected = entry.rows if entry.file_rows is None else entry.file_rows
+        else:
+            files = sorted(local.glob(f"{entry.name}.*"))[:1]
     elif not folder.is_dir():
         folder, own = _fetched(entry), False
         origin = f"{entry.repository}@{folder.name}"
     root = Path(data_folder) if data_folder else folder
     files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
     if not files:
-        wanted = " or ".join([*([entry.file] if data_folder and entry.file else []), *entry.patterns])
+        wanted = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
         raise wrong(None, entry.where, None, f"no file {wanted} in {root}; correct files or repository")
     found: list[Row] = []
     for path in files:
