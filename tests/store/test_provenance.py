@@ -11,7 +11,7 @@ from analysis import __main__ as analysis
 from bapo import __main__
 from bapo.errors import UserError
 from bapo.store import provenance
-from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, fingerprints, write_json, write_text
+from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, fingerprints, read_json, write_json, write_text
 
 CODE = {"version": "0.1.0", "commit": "98b734390565697271f7918bb63968d308563c07", "dirty": True}
 
@@ -80,8 +80,8 @@ def test_a_damaged_run_does_not_keep_a_record_from_being_written(results: Path) 
     (run / SUMMARY).write_text("{")
     (results / "report.html").write_text("<p>")
     read = analysis.inputs([results / "studies" / "table1.json"])
-    (record,) = provenance.record([results / "report.html"], ["analysis", "report"], read)
-    inputs = json.loads(record.read_text())["inputs"]
+    provenance.record([results / "report.html"], ["analysis", "report"], read)
+    inputs = read_json(results / provenance.FOLDER / "report.json")["inputs"]
     assert set(inputs["countdown/tiny/grpo/seed1/summary.json"]) == {"sha256"}
     assert "studies/table1.json" in inputs
 
