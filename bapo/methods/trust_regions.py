@@ -98,6 +98,10 @@ class BAPOXi(Judged):
     :class:`Judged`. (A higher c_low makes the sum of negative advantages larger, not smaller; tokens below it have no
     gradient.) The ranges are the repository's "as used in the paper"; its script has [0.8, 0.95] and [1.2, 2]. Stale
     batches take the place of the authors' two passes over a batch.
+
+    The repository calls rho_0 = 0.5 a target, and compares it with the positive sum over the negative one in one place;
+    here it is the share. Advantages relative to a group add up to 0, so the share begins near a half, and the bounds
+    mostly end where they began or at b.
     """
 
     Config = BAPOXiConfig
