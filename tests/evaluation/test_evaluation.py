@@ -279,12 +279,15 @@ def truncate(path: Path) -> None:
 def flip_one_verdict(path: Path) -> None:
     frame = pd.read_parquet(path)
     frame.loc[3, "correct"] = not frame.loc[3, "correct"]
-    frame.to_parquet(path, index=False)  # a valid file; what was said of its contents is kept in it
+    frame.to_parquet(path, index=False)  # a valid file
 
 
 @pytest.mark.parametrize(
     ("finished", "damage"),
-    [*((True, d) for d in (None, Path.unlink, truncate, flip_one_verdict)), (False, None), (False, Path.unlink)],
+    [
+        *((True, d) for d in (None, Path.unlink, truncate, flip_one_verdict)),
+        *((False, d) for d in (None, Path.unlink, truncate)),
+    ],
 )
 def test_only_what_is_missing_or_damaged_is_evaluated_again(
     world: World,

@@ -89,8 +89,9 @@ class CriticWorker(TrainingWorker):
         """verl builds the model; its random head becomes 0, before a checkpoint is loaded."""
         monkey_patch.is_trl_available = lambda: False  # see worker.py
         super().reset()
-        module = self.engine.module  # a Hugging Face token classifier
-        head = module.score if hasattr(module, "score") else module.classifier
+        module = self.engine.module
+        # the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
+        head = next(getattr(module, name) for name in ("score", "classifier", "v_head") if hasattr(module, name))
         with torch.no_grad():
             for parameter in head.parameters():
                 local(parameter).zero_()
