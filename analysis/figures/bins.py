@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from analysis.study import Block, Study
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
 SHOWN = ("grpo", "dapo", "bapo")
@@ -89,7 +90,7 @@ def _moves(block: Block, method: str, found: Probes) -> pd.DataFrame:
 
 def _improvements(block: Block, method: str, found: Probes) -> pd.DataFrame:
     """Return the bins of every step, with the share of the base's 0/G prompts that have a correct answer."""
-    shares = [[found.within(step, probes.improved) for step in found.steps]]
+    shares: list[Any] = [[found.within(step, probes.improved) for step in found.steps]]
     if not found.obstacle:
         across = [probes.improved_across(found, step)[1] for step in found.steps]
         shares += [across, across[:1] * len(across)]
@@ -144,7 +145,9 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
     counts = counts.rename(index={0: "base"}, columns=lambda correct: f"{correct}/{samples}")
     look: dict[str, Any] = {"width": 0.78, "edgecolor": "white", "linewidth": 0.3, "rot": 0, "legend": False}
     counts.plot.bar(ax=axes, stacked=True, color=fills, xlabel="training step", **look)
-    axes.bar_label(axes.containers[0], fmt="%.0f", label_type="center", fontsize=6.5, color="white")
+    axes.bar_label(
+        cast("BarContainer", axes.containers[0]), fmt="%.0f", label_type="center", fontsize=6.5, color="white"
+    )
     axes.grid(axis="x", visible=False)
 
 

@@ -118,7 +118,7 @@ def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     study = _part(study, [m for pair in PAIRS for m in pair])
     panels = list[Panel]()
     for block in study.blocks:
-        pairs = [pair for pair in PAIRS if set(pair) <= set(block.methods)]
+        pairs: list[tuple[str, ...]] = [pair for pair in PAIRS if set(pair) <= set(block.methods)]
         for pair in pairs or [tuple(block.methods)]:
             title = " and ".join(block.plain_title(m) for m in reversed(pair))
             panels.append((block, _benchmark(block, AIME), pair, title))

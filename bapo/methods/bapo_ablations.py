@@ -132,7 +132,7 @@ class BAPOOracle(MixedMethod, BAPO):
     """
 
     Config = OracleConfig
-    config: OracleConfig
+    config: OracleConfig  # type: ignore[assignment]  # BAPO's options, not those of LUFFY's scripts
     summary = "control: BAPO with an expert's solution in each group of X2"
     source = "control of paper eq. 6; LUFFY's mixed groups"
     cost = "1 + 1/(2m) x rollouts at most, and an expert"

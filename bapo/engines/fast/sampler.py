@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -56,8 +56,8 @@ _PLAIN_MODULES = (
 )
 
 
-def text_model(model: PreTrainedModel) -> PreTrainedModel:
-    """Return the layers of the language model, between embeddings and head."""
+def text_model(model: PreTrainedModel) -> Any:
+    """Return the layers of the language model, between embeddings and head; the items of its lists have no type."""
     return getattr(model.model, "language_model", model.model)
 
 

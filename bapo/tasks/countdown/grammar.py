@@ -89,7 +89,7 @@ def _value(tree: ast.expr) -> Fraction | None:
 
     Only numbers and + - * / between them are accepted, so no sign before a number.
     """
-    if isinstance(tree, ast.Constant):
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
         return Fraction(tree.value)
     if not isinstance(tree, ast.BinOp):
         raise _Refused("syntax")
