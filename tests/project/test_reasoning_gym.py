@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +28,11 @@ SPLITS = ("train", "probe", "gym_test")
 
 
 @pytest.fixture
-def project(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_examples(empty, *FILES, *SETTINGS)
     forget()
-    checkers = pool.shared(reasoning_gym.__name__)
-    monkeypatch.setattr(checkers, "wall_seconds", 60.0)  # a busy machine must not change a verdict
-    yield empty
-    checkers.close()
+    monkeypatch.setattr(pool.shared(reasoning_gym.__name__), "wall_seconds", 60.0)  # a busy machine changes no verdict
+    return empty
 
 
 def generated(*overrides: str) -> object:
@@ -61,12 +58,12 @@ def test_no_question_is_in_two_splits_and_the_same_seed_draws_the_same(project: 
     assert summary["golds"] == {"gym_test": 40}
     folder = project / "results/smoke/chain_sum/data"
     problems = {split: read_problems(folder / f"{split}.parquet") for split in SPLITS}
-    documents, counts = tasks.get("chain_sum").documents(generated().data, base_rng())
+    documents, counts = tasks.get("chain_sum").documents(generated("data.split_sizes.base=1000").data, base_rng())
     asked = {split: {p.prompt for p in those} for split, those in problems.items()}
     asked["base"] = {d.prompt for d in documents}
     assert {split: len(asked[split]) for split in SPLITS} == {"train": 120, "probe": 40, "gym_test": 40}
     assert sum(map(len, asked.values())) == len(set().union(*asked.values()))
-    assert counts["documents"] == 8000
+    assert counts["documents"] == 1000
     before = (folder / "train.parquet").read_bytes()
     (folder / "summary.json").unlink()
     assert make_data(generated()) == summary and (folder / "train.parquet").read_bytes() == before
@@ -115,7 +112,7 @@ def test_other_kinds_of_answers(project: Path, dataset: str) -> None:
         ({"dataset": "chain_sum", "arguments": {"terms": 3}}, r"data\.generator\.dataset=chain_sum.*'terms'"),
         ({"dataset": "chain_sum", "size": 3}, r"data\.generator\.size"),
         ({"dataset": "chain_sum", "arguments": TEN}, r"data\.split_sizes\.train"),
-        ({"dataset": "polynomial_multiplication"}, r"row 0 .polynomial_multiplication.*gold answer"),  # by sympy's eval
+        ({"dataset": "number_sorting"}, r"gym_test\.parquet: row 0 .*does not accept"),  # its scorer needs eval
     ],
 )
 def test_what_cannot_be_generated_or_graded_is_refused(project: Path, generator: Json, named: str) -> None:
