@@ -46,7 +46,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub.add_argument
 
-    def of_study(name: str, run: Callable[[argparse.Namespace], Made], text: str) -> Callable[..., argparse.Action]:
+    def of_study(
+        name: str, run: Callable[[argparse.Namespace], Made], text: str = ""
+    ) -> Callable[..., argparse.Action]:
         add = command(name, run, text)
         add("--study", required=True, type=Path, metavar="FILE.json", help="which runs to read")
         add("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
@@ -83,6 +85,11 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add = of_results("export", _export)
     add("--out", required=True, type=Path, metavar="CRATE", help="a new folder")
     add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
+
+    of_study("evidence", _evidence)
+    add = command("unpack", _unpack)
+    add("evidence", nargs="+", type=Path, metavar="FILE.zip", help="evidence/SCALE/*.zip")
+    add("--out", required=True, type=Path, metavar="DIR", help="folder for SCALE/studies/NAME.json and its runs")
 
     command("verify", _verify)("crate", type=Path, metavar="CRATE", help="the folder of a crate")
     add = command("compare", _compare)
@@ -146,6 +153,19 @@ def _export(options: argparse.Namespace) -> Made:
     sums = sharing.write(packed, options.out, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
     return Made(message=f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
+
+
+def _evidence(options: argparse.Namespace) -> Made:
+    from analysis import evidence
+
+    file = evidence.pack(options.study, options.out)
+    return Made(message=f"{file}: {file.stat().st_size:,} bytes")
+
+
+def _unpack(options: argparse.Namespace) -> Made:
+    from analysis import evidence
+
+    return Made(message=" ".join(str(evidence.unpack(file, options.out)) for file in options.evidence))
 
 
 def _verify(options: argparse.Namespace) -> Made:

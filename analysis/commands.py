@@ -12,5 +12,7 @@ OF_ANALYSIS = {
     "report": "Write one HTML page of a scale's results that opens from disk.",
     "export": "Pack a scale's results as an RO-Crate.",
     "verify": "Check that an RO-Crate is whole and unchanged (exit status 0) or not (1).",
+    "evidence": "Pack what tables and figures read of a study's runs into one file of at most 1 MB.",
+    "unpack": "Write the runs of evidence into a folder that every other command reads.",
     "compare": "Say which numbers of two results agree within their intervals; exit status 0: all, 1: not all.",
 }

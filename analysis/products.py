@@ -50,7 +50,7 @@ class Product:
 
     made_by: a module of the analysis, whose ``write`` makes a table; the function of a figure has the figure's name.
     curves: it reads the evaluations of kept checkpoints. partial: it says itself which runs are missing, or can do
-    without them.
+    without them. groups: it reads groups.parquet, which evidence leaves out.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Product:
     made_by: str
     curves: bool = False
     partial: bool = False
+    groups: bool = False
 
     @property
     def number(self) -> str:
@@ -114,7 +115,7 @@ FIGURES = _named(
     Product("figure15_migration", "Migration between accuracy bins", "figures.bins"),
     Product("figure16_ppo", "PPO against BA-PPO", "figures.curves", curves=True),
     Product("training_curves", "Training curves", "figures.curves"),
-    Product("x2_admission", "X2's admission against sampling alone", "beyond.admission"),
+    Product("x2_admission", "X2's admission against sampling alone", "beyond.admission", groups=True),
     Product("drift", "Accuracy against drift from the rollout policy", "beyond.drift"),
 )
 

@@ -73,6 +73,12 @@ def summary(folder: Path, study: Study) -> dict[str, Any]:
     return verify_files(folder)
 
 
+def from_evidence(study: Study) -> bool:
+    """Return whether a study's runs are unpacked evidence (analysis/evidence.py), which has no groups.parquet."""
+    first = next(iter(study.blocks[0].methods.values()))[0]
+    return "evidence" in summary(first.run, study)
+
+
 def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Return one table of a finished training run; only ``columns``, if given."""
     summary(cell.run, study)

@@ -70,6 +70,17 @@ class Packed:
             self.add(folder, name, CONFIG, MANIFEST, SUMMARY, *sealed)
             self.ended += [read_json(folder / MANIFEST).get("ended", "")] if (folder / MANIFEST).exists() else []
 
+    def seal_run(self, run: Path, name: str) -> None:
+        """Add a finished run, or base model, with its evaluations."""
+        for folder, within in ((run, name), (run / "eval", f"{name}/eval"), (run / "curve", f"{name}/curve")):
+            self.seal(folder, within)
+
+
+def runs_of(study: Study) -> dict[Path, Cell | Base]:
+    """Return the folders of a study's runs and base models, each once."""
+    cells = {cell.run: cell for block in study.blocks for cells in block.methods.values() for cell in cells}
+    return cells | {block.base.run: block.base for block in study.blocks if block.base}
+
 
 def collect(home: Path) -> Packed:
     """Return what a scale's folder holds that is finished; a project's code and configuration go along.
@@ -82,16 +93,13 @@ def collect(home: Path) -> Packed:
     packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))
     for study in load_studies(studies).values():
         packed.titles.append(study.title or study.name)
-        for block in located(study, home).blocks:
-            runs |= {cell.run: cell for cells in block.methods.values() for cell in cells}
-            runs |= {block.base.run: block.base} if block.base else {}
+        runs |= runs_of(located(study, home))
+        for block in study.blocks:
             packed.add(home / block.task / "data", f"{root}/{block.task}/data", SUMMARY, MANIFEST)
     for run, cell in runs.items():
         name = f"{root}/{run.relative_to(home)}"
         if finished(cell, isinstance(cell, Base)):
-            packed.seal(run, name)
-            packed.seal(run / "eval", f"{name}/eval")
-            packed.seal(run / "curve", f"{name}/curve")
+            packed.seal_run(run, name)
         else:
             packed.left_out.append(name)
     if len(packed.left_out) == len(runs):

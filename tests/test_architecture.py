@@ -48,6 +48,7 @@ ARROWS = {
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
+    "analysis.evidence": READ_A_RUN | {"bapo.experiments.identity"},
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
 }
 #: packages that only engines, evaluation and tasks may load

@@ -149,6 +149,28 @@ rule gates:
         "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
 
 
+# What tables and figures read of a study's runs, in one file for the repository: `evidence/laptop/table1.zip`.
+rule evidence:
+    input:
+        lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=True),
+        study=STUDY,
+    output:
+        f"evidence/{SCALE.name}/{{study}}.zip",
+    log:
+        LOGS / "analysis" / "evidence_{study}.log",
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=analysis_identity,
+        call=python("analysis", "evidence"),
+    message:
+        "Evidence: {wildcards.study}"
+    shell:
+        "{params.call} --study {input.study} --out evidence 2>&1 | tee -i {log}"
+
+
 # Four rows of Table 1 with one seed, minutes after the start.
 rule first_look:
     input:

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 def write(name: str, study: Study, out: Path) -> list[Path]:
     """Write a table into the folder ``out``; returns the files. Raises UserError naming missing runs."""
-    from analysis.reading import require_runs
+    from analysis.reading import from_evidence, require_runs
 
     table = (products.TABLES | products.OTHERS)[name]
     if not table.partial:
         require_runs(study)
     files = import_module(f"analysis.{table.made_by}").write(study, out)
     for figure in products.compared_with(study.name) if name == products.COMPARISON else ():
-        files += figures.draw(figure, study, out, stem=products.beside_file(study.name, figure))
+        known = products.FIGURES.get(figure)
+        if not (known and known.groups and from_evidence(study)):
+            files += figures.draw(figure, study, out, stem=products.beside_file(study.name, figure))
     return files

@@ -87,7 +87,7 @@ class Replay:
 def replays(block: Block, study: Study) -> dict[str, Replay]:
     """Return it for every method that is off policy, none replayed included, and for any other that replays.
 
-    A run without recorded groups (an imported one) says nothing.
+    A run without recorded groups (imported, or unpacked evidence) says nothing.
     """
     found = {}
     for method, cells in block.methods.items():
@@ -98,6 +98,8 @@ def replays(block: Block, study: Study) -> dict[str, Replay]:
 
 
 def _of_seed(cell: Cell, study: Study) -> Replay | None:
+    if not (cell.run / GROUPS).exists():
+        return None
     groups = reading.table(cell, GROUPS, study)
     if groups.empty or "replayed" not in groups:
         return None

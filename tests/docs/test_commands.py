@@ -23,6 +23,7 @@ from support.pages import Block, blocks, commands, example, write_examples
 from support.paths import ROOT
 
 import bapo.__main__
+from analysis import products
 from analysis.__main__ import parser
 from analysis.commands import OF_ANALYSIS
 from bapo.project import MARK
@@ -67,7 +68,7 @@ def accepted(words: Sequence[str]) -> None:
             pytest.importorskip("verl", reason="the configuration that is printed is verl's")
         shown = [] if "--cfg" in words else ["--cfg", "job"]
         assert bapo.__main__.main([*words, *shown]) == 0
-    elif words[0] in OF_ANALYSIS or words[0] in ("claims", "figure"):
+    elif words[0] in OF_ANALYSIS or words[0] in ("claims", "figure", *products.TABLES):
         parser("bapo").parse_args(words)
     elif words != ["--help"]:
         bapo.__main__._parser().parse_args(words)

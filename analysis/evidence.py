@@ -1,0 +1,270 @@
+"""Evidence: what the analysis reads of a study's runs, in one file that is small enough to lie in the repository.
+
+``evidence/FOLDER/NAME.zip`` holds tables as parquet (zstd) and no pickles. FOLDER is that of the scale's results, such
+as ``laptop``. ``path`` in a table is that of a file in this folder, which :func:`unpack` writes again:
+
+========================  =============================================================================================
+``about.json``            when the runs started and ended, seeds, seconds, versions, and the digest of what was asked
+``text.parquet``          path, text: the study's file; config.yaml, manifest.json and summary.json of every folder
+``eval.parquet``          path, problem_id, samples, correct, parsed: counts of every run, benchmark and problem
+``curve.parquet``         path, step, problem_id, samples, correct: the same of kept checkpoints
+``probe.parquet``         path, step, set, prompt_id, samples, correct
+``steps.parquet``         path, and as many of STEP_COLUMNS, from the first, as fit into LARGEST
+========================  =============================================================================================
+
+Responses, groups.parquet and weights are left out. So evidence gives no X2 admission, whose figure a comparison then
+lacks, no claim that reads groups, and not the sentences on replay below Table 1.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from analysis import reading
+from analysis.sharing import Packed, located, runs_of
+from analysis.study import Cell, Study, load
+from bapo.errors import UserError
+from bapo.experiments import places
+from bapo.experiments.identity import digest
+from bapo.store.files import (
+    CONFIG,
+    MANIFEST,
+    PROBE,
+    STEPS,
+    SUMMARY,
+    Json,
+    atomic,
+    fingerprints,
+    read_json,
+    read_table,
+    sha256,
+    write_json,
+    write_parquet,
+    write_text,
+)
+from bapo.validate import parse_yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: the most bytes of one file
+LARGEST = 1_000_000
+ABOUT, TEXT = "about.json", "text"
+#: table -> the columns of a run's file that it keeps
+COLUMNS = {
+    "eval": ["problem_id", "correct", "parsed"],
+    "curve": ["step", "problem_id", "samples", "correct"],
+    "probe": ["step", "set", "prompt_id", "samples", "correct"],
+}
+#: columns of steps.parquet that tables, figures and claims read; those before others are read by more of them
+STEP_COLUMNS = [
+    *("step", "reward_mean", "response_length", "batch_groups", "x1", "x2", "x3", "staleness", "updates"),
+    *("groups_fresh", "groups_none_correct", "groups_all_correct", "fresh_rollouts", "regenerated_rollouts"),
+    *("k1", "k2", "k3", "tv_x1", "tv_x2", "tv_x3", "entropy", "gradient_norm"),
+    *("surrogate_x1", "surrogate_x2", "surrogate_x3"),
+    *("seconds_total", "seconds_rollout", "seconds_update", "seconds_reward", "seconds_regenerate", "seconds_probe"),
+]
+
+
+# ------------------------------------------------------------------------------------------------ packing
+
+
+def pack(study_file: Path, out: Path) -> Path:
+    """Write the evidence of a finished study to ``out``/FOLDER/NAME.zip.
+
+    study_file: FOLDER/studies/NAME.json, beside its runs. Raises UserError where a run or its
+    evaluation is unfinished or damaged, or where the evidence is larger than LARGEST.
+    """
+    home = study_file.resolve().parents[1]
+    study = located(load(study_file), home)
+    runs = runs_of(study)
+    evaluated = any((run / "eval" / SUMMARY).exists() for run, cell in runs.items() if isinstance(cell, Cell))
+    reading.require_runs(study, (SUMMARY, f"eval/{SUMMARY}") if evaluated else (SUMMARY,))
+    packed = Packed()
+    for run, cell in runs.items():
+        if evaluated and not isinstance(cell, Cell):
+            reading.summary(run / "eval", study)
+        packed.seal_run(run, run.relative_to(home).as_posix())
+    packed.files[f"studies/{study_file.name}"] = study_file
+    path = out / home.name / f"{study_file.stem}.zip"
+    content = _archive(about(study, study_file.stem, home), _tables(packed.files), path)
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def _table_of(path: PurePosixPath) -> str | None:
+    """Return the table that holds a file; None for what evidence leaves out."""
+    if path.name in (CONFIG, MANIFEST, SUMMARY) or path.parent.name == "studies":
+        return TEXT
+    if path.suffix == ".parquet" and path.parent.name in ("eval", "curve"):
+        return path.parent.name
+    return {PROBE: "probe", STEPS: "steps"}.get(path.name)
+
+
+def _tables(files: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
+    """Return the tables of files by their path in the scale's folder."""
+    import pandas as pd
+
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for name, file in sorted(files.items()):
+        table = _table_of(PurePosixPath(name))
+        if table == TEXT:
+            frame = pd.DataFrame({"text": [file.read_text(encoding="utf-8")]})
+        elif table:
+            frame = read_table(file, COLUMNS.get(table))
+            frame = _counts(frame) if table == "eval" else frame
+        else:
+            continue
+        parts.setdefault(table, []).append(frame.assign(path=name))
+    return {table: pd.concat(frames, ignore_index=True) for table, frames in parts.items()}
+
+
+def _counts(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return samples, correct and parsed of each problem of an evaluation, from a row a sample."""
+    of_problem = samples.groupby("problem_id", sort=False)
+    return of_problem.agg(
+        samples=("correct", "size"), correct=("correct", "sum"), parsed=("parsed", "sum")
+    ).reset_index()
+
+
+def _archive(about: Json, tables: Mapping[str, pd.DataFrame], path: Path) -> bytes:
+    """Return the zip, whose bytes follow from its content. Raises UserError where it is larger than LARGEST."""
+    members = {ABOUT: json.dumps(about, indent=2).encode()}
+    members |= {f"{name}.parquet": _parquet(frame) for name, frame in tables.items() if name != "steps"}
+    columns = [c for c in STEP_COLUMNS if c in tables["steps"]]
+    while columns:
+        members[STEPS] = _parquet(tables["steps"][["path", *columns]])
+        content = _zipped(members)
+        if len(content) <= LARGEST:
+            return content
+        columns.pop()
+    raise UserError(
+        f"{path} would have {len(content):,} bytes, more than {LARGEST:,}; divide the study into smaller ones"
+    )
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    floats = [c for c in frame if frame[c].dtype.kind == "f"]
+    others = [c for c in frame if c not in floats]
+    options = {"compression": "zstd", "compression_level": 19}
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, use_dictionary=others, use_byte_stream_split=floats, **options)
+    return buffer.getvalue()
+
+
+def _zipped(members: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in sorted(members.items()):
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------ what was asked
+
+
+def asked(content: Mapping[str, object], scale: str) -> str:
+    """Return the digest of what a file of ``experiments/study/`` asks: claim, gates, decisions, the scale's runs."""
+    scales = content.get("scales")
+    said = {key: content.get(key) for key in ("claim", "gates", "decisions")}
+    return digest({**said, "runs": scales.get(scale) if isinstance(scales, dict) else None})
+
+
+def about(study: Study, name: str, home: Path) -> Json:
+    """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs."""
+    folders = runs_of(study)
+    manifests = [read_json(run / MANIFEST) for run, cell in folders.items() if isinstance(cell, Cell)]
+    times = [[m[key] for m in manifests if key in m] for key in ("started", "ended")]
+    totals = [read_json(run / SUMMARY).get("totals", {}) for run, cell in folders.items() if isinstance(cell, Cell)]
+    evaluations = [read_json(file) for run in folders if (file := run / "eval" / SUMMARY).exists()]
+    file = places.file_of("study", name)
+    return {
+        "study": name,
+        "folder": home.name,
+        "scale": study.scale,
+        "asked": asked(parse_yaml(file), study.scale) if file.exists() else None,
+        "runs": len(manifests),
+        "seeds": sorted({cell.seed for cell in folders.values() if isinstance(cell, Cell)}),
+        "started": min(times[0], default=None),
+        "ended": max(times[1], default=None),
+        "seconds": {
+            "training": sum(t.get("seconds", 0) for t in totals),
+            "evaluation": sum(e.get("seconds", 0) for e in evaluations),
+        },
+        **{key: _distinct(m.get(key) for m in manifests) for key in ("threads", "code", "packages", "hardware")},
+    }
+
+
+def _distinct(values: Iterable[object]) -> list[object]:
+    return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
+
+
+# ------------------------------------------------------------------------------------------------ the way back
+
+
+def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
+    """Return ``about.json`` and the tables of evidence. Raises UserError where the file is missing or damaged."""
+    import pandas as pd
+
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name != ABOUT]
+            tables = {Path(name).stem: pd.read_parquet(io.BytesIO(archive.read(name))) for name in names}
+            return json.loads(archive.read(ABOUT)), tables
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise UserError(f"{file}: no evidence ({error}); make it with `python -m bapo evidence`") from None
+
+
+def unpack(file: Path, out: Path) -> Path:
+    """Write the runs of evidence to ``out``/FOLDER as the analysis reads them, and return their study's file.
+
+    Of an evaluation only the number of correct samples is known, so the first ones of a problem are the correct ones.
+    Every summary gets ``evidence``: the file, its SHA-256, and the fingerprints of the files that the run had. Raises
+    UserError where a run that is not from evidence lies in ``out``.
+    """
+    described, tables = read(file)
+    home, written = out / described["folder"], set[Path]()
+    texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
+    for path in texts:
+        if path.name == SUMMARY and path.exists() and "evidence" not in read_json(path):
+            raise UserError(f"{path}: a run that is not from evidence lies here; name another folder")
+    for table, rows in tables.items():
+        for name, frame in rows.groupby("path", sort=False):
+            path, frame = home / str(name), frame.drop(columns="path").reset_index(drop=True)
+            write_parquet(path, _samples(frame) if table == "eval" else frame, durable=False)
+            written.add(path)
+    source = {"file": file.name, "sha256": sha256(file)}
+    for path, text in texts.items():
+        if path.name == SUMMARY:
+            summary = json.loads(text)
+            sealed = summary.get("files", {})
+            kept = fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
+            write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": kept}, durable=False)
+        elif path.parent == home / "studies":
+            write_json(path, _moved(json.loads(text), home), durable=False)
+        else:
+            write_text(path, text, durable=False)
+    return home / "studies" / f"{described['study']}.json"
+
+
+def _samples(counts: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a sample with the counts of :func:`_counts`; a problem's first samples are the correct ones."""
+    rows = counts.loc[counts.index.repeat(counts["samples"])]
+    sample = rows.groupby(level=0).cumcount()
+    rows = rows.assign(sample=sample, correct=sample < rows["correct"], parsed=sample < rows["parsed"])
+    return rows[["problem_id", "sample", "correct", "parsed"]].reset_index(drop=True)
+
+
+def _moved(study: Json, home: Path) -> Json:
+    """Return the content of a study's file whose runs lie in ``home``."""
+
+    def moved(entries: Iterable[Json], depth: int) -> list[Json]:
+        return [{**entry, "run": str(home.joinpath(*Path(entry["run"]).parts[-depth:]))} for entry in entries]
+
+    return {**study, "cells": moved(study["cells"], 4), "bases": moved(study.get("bases", ()), 3)}

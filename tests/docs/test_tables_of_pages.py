@@ -1,0 +1,160 @@
+"""Every number of a page's table comes from evidence: made again by the analysis, and compared cell by cell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.evidence import Table, differences, registered_late, tables
+from support.pages import PAGES
+from support.paths import ROOT
+
+from analysis import evidence
+from analysis.__main__ import main
+from bapo.experiments import places
+from bapo.store.files import Json
+from bapo.validate import parse_yaml
+
+EVIDENCE = ROOT / "evidence"
+FILES = sorted(EVIDENCE.glob("*/*.zip"))
+TABLES = [t for page in PAGES for t in tables(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))]
+WITHOUT = ROOT / "tests" / "docs" / "tables_without_evidence.txt"
+#: tables that WITHOUT may list at most; lower it when there are fewer
+MOST = 40
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], list[Table]]:
+    """Return a function that gives the tables which a product of the analysis makes of a file of evidence."""
+    home = tmp_path_factory.mktemp("evidence")
+
+    def of(file: Path, product: str) -> list[Table]:
+        folder = home / file.parent.name / file.stem
+        study = folder / file.parent.name / "studies" / f"{file.stem}.json"
+        if not study.exists():
+            assert evidence.unpack(file, folder) == study
+        assert main([product, "--study", str(study), "--out", str(folder / product)]) == 0
+        (page,) = (folder / product).glob("*.md")
+        return list(tables(page.read_text(encoding="utf-8"), page.name))
+
+    return of
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if t.place], ids=str)
+def test_a_table_is_what_its_evidence_gives(table: Table, made: Callable[[Path, str], list[Table]]) -> None:
+    assert differences(table, made(EVIDENCE / f"{table.place}.zip", table.product)) == []
+
+
+def test_tables_without_evidence_become_fewer() -> None:
+    without = Counter(str(table) for table in TABLES if table.measured and not table.place)
+    listed = Counter(WITHOUT.read_text(encoding="utf-8").splitlines())
+    assert sorted(without - listed) == [], "name their evidence in a comment above: docs/sharing.md"
+    assert sorted(listed - without) == [], f"take them off {WITHOUT.name}"
+    assert listed.total() <= MOST
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_file_of_evidence_is_small_and_of_this_study(file: Path) -> None:
+    about, _ = evidence.read(file)
+    assert file.stat().st_size <= evidence.LARGEST
+    assert (about["folder"], about["study"]) == (file.parent.name, file.stem)
+
+
+# ------------------------------------------------------------------------------------------------ written down first
+
+
+def gated() -> list[Path]:
+    """Return the evidence of the studies whose file has gates."""
+    paths = {file: places.file_of("study", file.stem) for file in FILES}
+    return [file for file, path in paths.items() if path.exists() and "gates" in parse_yaml(path)]
+
+
+@pytest.mark.parametrize("file", gated(), ids=lambda file: file.stem)
+def test_gates_and_decisions_were_written_down_before_the_runs(file: Path) -> None:
+    path = places.file_of("study", file.stem)
+    words = ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"]
+    done = subprocess.run(words, capture_output=True, text=True) if shutil.which("git") else None
+    if done is None or done.stdout.strip() != "false":
+        pytest.skip("the history of the study's file is not here")
+    assert registered_late(evidence.read(file)[0], path) == []
+
+
+STUDY = "{claim: c, gates: [{must: [%s]}], title: %s, scales: {laptop: [1], smoke: [2]}}"
+
+
+@pytest.mark.parametrize(
+    ("started", "packed", "now", "said"),
+    [
+        ("2026-01-02T00:00:00Z", STUDY % ("low > 0", "a"), STUDY % ("low > 0", "b"), []),
+        ("2025-12-31T23:00:00Z", STUDY % ("low > 0", "a"), STUDY % ("low > 0", "a"), ["committed after"]),
+        (
+            "2026-01-02T00:00:00Z",
+            STUDY % ("low > 0", "a"),
+            STUDY % ("low > 1", "a"),
+            ["than when its runs were packed"],
+        ),
+        ("2026-01-02T00:00:00Z", STUDY % ("low > 1", "a"), STUDY % ("low > 1", "a"), ["when the first run started"]),
+    ],
+)
+def test_a_gate_that_changes_after_the_runs_is_found(
+    started: str, packed: str, now: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is committed on 1 January with the gate "low > 0"."""
+    file = tmp_path / "asked.yaml"
+    file.write_text(STUDY % ("low > 0", "a"))
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_DATE", "2026-01-01T00:00:00Z")
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@b.c")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "gates"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    file.write_text(now)
+    about: Json = {"scale": "laptop", "started": started, "asked": evidence.asked(parse_yaml(file, packed), "laptop")}
+    found = registered_late(about, file)
+    assert len(found) == len(said) and all(words in one for words, one in zip(said, found, strict=True))
+
+
+# ------------------------------------------------------------------------------------------------ the comparison
+
+PRODUCT = """## Countdown
+| Method | CD | Avg | Verdict |
+| :-- | --: | --: | :-- |
+| **Base** | 14.2 ± 1.6 | 11.1 ± 0.9 | |
+| +GRPO | 25.9 ± 2.9 (sd 1.4) | **21.4 ± 1.8** (sd 0.4) | no real difference |
+"""
+PAGE = """
+<!-- evidence: laptop/table1 table1 -->
+| method | Avg | Verdict |
+|---|---|---|
+| GRPO | 21.4 ± 1.8 | no real difference |
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", []),
+        ("21.4 ± 1.8", "21.4", []),
+        ("21.4 ± 1.8", "21.5 ± 1.8", ["GRPO, Avg: 21.5 ± 1.8, but the evidence gives 21.4 ± 1.8 (sd 0.4)"]),
+        ("21.4 ± 1.8", "2", ["GRPO, Avg: 2, but"]),
+        ("no real difference", "", ["GRPO, Verdict: , but"]),
+        ("| GRPO", "| DAPO", ["no row DAPO"]),
+        ("| Avg", "| Mean", ["no column Mean"]),
+    ],
+)
+def test_a_digit_that_differs_is_found(old: str, new: str, said: list[str]) -> None:
+    (shown,) = tables(PAGE.replace(old, new) if old else PAGE, "page")
+    assert (shown.place, shown.product) == ("laptop/table1", "table1")
+    found = differences(shown, list(tables(PRODUCT, "made")))
+    assert len(found) == len(said) and all(one.startswith(words) for words, one in zip(said, found, strict=True))
+
+
+def test_a_mark_belongs_to_the_table_below_it_alone() -> None:
+    marked, unmarked = tables(f"{PAGE}\n{PRODUCT}", "page")
+    assert (marked.place, unmarked.place) == ("laptop/table1", "")
+    assert unmarked.measured and not replace(unmarked, rows=(("+GRPO", "a", "b", "v1.2.3"),)).measured

@@ -1,0 +1,107 @@
+"""Tables of the pages beside those that the analysis makes of evidence, and what a study asked before its runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from analysis import evidence
+from bapo.store.files import Json
+from bapo.validate import parse_yaml
+from support.pages import FENCE
+
+MARK = re.compile(r"<!-- evidence: (\S+) (\S+) -->")
+#: a number that is measured, such as -1.4 or 25.9%; neither a version nor the number of a paper
+DECIMAL = re.compile(r"(?<![\w.])[-+]?\d{1,3}\.\d{1,2}(?![\d.])")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page. place, product: what the comment above it names; "" without one."""
+
+    page: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    place: str = ""
+    product: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.page}: {' | '.join(self.header)}"
+
+    @property
+    def measured(self) -> bool:
+        """Return whether a column holds decimals in half of its cells: no table of options or files does."""
+        columns = list(zip(*(row for row in self.rows if len(row) == len(self.header)), strict=True))
+        return any(2 * sum(bool(DECIMAL.search(cell)) for cell in column) >= len(column) for column in columns)
+
+
+def tables(text: str, page: str) -> Iterator[Table]:
+    """Yield the tables of Markdown that lie outside fenced blocks. page: how they are named."""
+    mark, lines = None, []
+    for line in [*FENCE.sub("", text).splitlines(), ""]:
+        if line.startswith("|"):
+            lines.append(tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))))
+        elif lines:
+            header, _, *rows = lines
+            yield Table(page, header, tuple(rows), *(mark.groups() if mark else ("", "")))
+            mark, lines = None, []
+        elif line.strip():
+            mark = MARK.fullmatch(line.strip())
+
+
+def _plain(cell: str) -> str:
+    """Return a cell or title without emphasis and the table's own plus of methods."""
+    text = cell.replace("**", "").strip()
+    return text[1:] if re.match(r"\+[A-Za-z]", text) else text
+
+
+def differences(table: Table, made: Sequence[Table]) -> list[str]:
+    """Return what a page's table says other than every one of ``made``: the fewest, [] where one agrees."""
+    return min((list(_differences(table, other)) for other in made), key=len)
+
+
+def _differences(table: Table, made: Table) -> Iterator[str]:
+    titles, rows = [_plain(title) for title in made.header], {_plain(row[0]): row for row in made.rows}
+    columns = [_plain(title) for title in table.header]
+    yield from (f"no column {title}; there are {titles}" for title in columns[1:] if title not in titles)
+    for label, *cells in table.rows:
+        if _plain(label) not in rows:
+            yield f"no row {label}; there are {list(rows)}"
+            continue
+        for title, cell in zip(columns[1:], cells, strict=True):
+            if title in titles:
+                full, shown = _plain(rows[_plain(label)][titles.index(title)]), _plain(cell)
+                if full != shown and not (shown and full.startswith(f"{shown} ")):
+                    yield f"{label}, {title}: {shown}, but the evidence gives {full}"
+
+
+# ------------------------------------------------------------------------------------------------ what was asked
+
+
+def registered_late(about: Json, file: Path) -> list[str]:
+    """Return why a study's file did not ask, before the runs of ``about`` started, what it asks now; [] where it did.
+
+    file: the study's file in a checkout, whose history is read. Times are those at which commits were written.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(file.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def digest(text: str | None = None) -> str:
+        return evidence.asked(parse_yaml(file, text), about["scale"])
+
+    found = [] if digest() == about["asked"] else [f"{file.name} asks something else than when its runs were packed"]
+    commits = [line.split() for line in git("log", "--format=%H %at", "--", file.name).splitlines()]
+    started = datetime.fromisoformat(about["started"]).timestamp()
+    before = [commit for commit, written in commits if int(written) <= started]
+    if not before:
+        return [*found, f"{file.name} was committed after the first run started ({about['started']})"]
+    asked = digest(git("show", f"{before[0]}:./{file.name}"))
+    return (
+        found if asked == about["asked"] else [*found, f"{file.name} asked something else when the first run started"]
+    )
