@@ -31,22 +31,8 @@ from analysis.study import Cell, Study, load
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.identity import digest
-from bapo.store.files import (
-    CONFIG,
-    MANIFEST,
-    PROBE,
-    STEPS,
-    SUMMARY,
-    Json,
-    atomic,
-    fingerprints,
-    read_json,
-    read_table,
-    sha256,
-    write_json,
-    write_parquet,
-    write_text,
-)
+from bapo.store import files
+from bapo.store.files import CONFIG, MANIFEST, PROBE, STEPS, SUMMARY, Json, read_json
 from bapo.validate import parse_yaml
 
 if TYPE_CHECKING:
@@ -93,7 +79,7 @@ def pack(study_file: Path, out: Path) -> Path:
     packed.files[f"studies/{study_file.name}"] = study_file
     path = out / home.name / f"{study_file.stem}.zip"
     content = _archive(about(study, study_file.stem, home), _tables(packed.files), path)
-    with atomic(path) as temporary:
+    with files.atomic(path) as temporary:
         temporary.write_bytes(content)
     return path
 
@@ -107,17 +93,17 @@ def _table_of(path: PurePosixPath) -> str | None:
     return {PROBE: "probe", STEPS: "steps"}.get(path.name)
 
 
-def _tables(files: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
-    """Return the tables of files by their path in the scale's folder."""
+def _tables(sealed: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
+    """Return the tables of sealed files, by their path in the scale's folder."""
     import pandas as pd
 
     parts: dict[str, list[pd.DataFrame]] = {}
-    for name, file in sorted(files.items()):
+    for name, file in sorted(sealed.items()):
         table = _table_of(PurePosixPath(name))
         if table == TEXT:
             frame = pd.DataFrame({"text": [file.read_text(encoding="utf-8")]})
         elif table:
-            frame = read_table(file, COLUMNS.get(table))
+            frame = files.read_table(file, COLUMNS.get(table))
             frame = _counts(frame) if table == "eval" else frame
         else:
             continue
@@ -179,9 +165,8 @@ def asked(content: Mapping[str, object], scale: str) -> str:
 def about(study: Study, name: str, home: Path) -> Json:
     """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs."""
     folders = runs_of(study)
-    manifests = [read_json(run / MANIFEST) for run, cell in folders.items() if isinstance(cell, Cell)]
-    times = [[m[key] for m in manifests if key in m] for key in ("started", "ended")]
-    totals = [read_json(run / SUMMARY).get("totals", {}) for run, cell in folders.items() if isinstance(cell, Cell)]
+    runs = [run for run, cell in folders.items() if isinstance(cell, Cell)]
+    manifests, summaries = ([read_json(run / file) for run in runs] for file in (MANIFEST, SUMMARY))
     evaluations = [read_json(file) for run in folders if (file := run / "eval" / SUMMARY).exists()]
     file = places.file_of("study", name)
     return {
@@ -189,14 +174,12 @@ def about(study: Study, name: str, home: Path) -> Json:
         "folder": home.name,
         "scale": study.scale,
         "asked": asked(parse_yaml(file), study.scale) if file.exists() else None,
-        "runs": len(manifests),
+        "runs": len(runs),
         "seeds": sorted({cell.seed for cell in folders.values() if isinstance(cell, Cell)}),
-        "started": min(times[0], default=None),
-        "ended": max(times[1], default=None),
-        "seconds": {
-            "training": sum(t.get("seconds", 0) for t in totals),
-            "evaluation": sum(e.get("seconds", 0) for e in evaluations),
-        },
+        "started": min((m["started"] for m in manifests if "started" in m), default=None),
+        "ended": max((m["ended"] for m in manifests if "ended" in m), default=None),
+        "seconds_training": sum(s.get("totals", {}).get("seconds", 0) for s in summaries),
+        "seconds_evaluation": sum(e.get("seconds", 0) for e in evaluations),
         **{key: _distinct(m.get(key) for m in manifests) for key in ("threads", "code", "packages", "hardware")},
     }
 
@@ -237,19 +220,19 @@ def unpack(file: Path, out: Path) -> Path:
     for table, rows in tables.items():
         for name, frame in rows.groupby("path", sort=False):
             path, frame = home / str(name), frame.drop(columns="path").reset_index(drop=True)
-            write_parquet(path, _samples(frame) if table == "eval" else frame, durable=False)
+            files.write_parquet(path, _samples(frame) if table == "eval" else frame, durable=False)
             written.add(path)
-    source = {"file": file.name, "sha256": sha256(file)}
+    source = {"file": file.name, "sha256": files.sha256(file)}
     for path, text in texts.items():
         if path.name == SUMMARY:
             summary = json.loads(text)
             sealed = summary.get("files", {})
-            kept = fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
-            write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": kept}, durable=False)
+            kept = files.fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
+            files.write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": kept}, durable=False)
         elif path.parent == home / "studies":
-            write_json(path, _moved(json.loads(text), home), durable=False)
+            files.write_json(path, _moved(json.loads(text), home), durable=False)
         else:
-            write_text(path, text, durable=False)
+            files.write_text(path, text, durable=False)
     return home / "studies" / f"{described['study']}.json"
 
 
