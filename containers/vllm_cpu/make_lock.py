@@ -15,8 +15,8 @@ CUDA = re.compile(
     r"nvidia|cuda|cupy|flash|fla-core|triton|tilelang|torch(vision|audio|codec)?$|vllm$|humming|quack|tokenspeed|"
     r"deep-?gemm|liger|mbridge|fastsafetensors|cutlass|torch-c-dlpack|z3-solver|apache-tvm-ffi$|runai|megatron|nixl"
 )
-#: of the project's requirements: vLLM needs the older fastapi of the GPU lock; the others run nowhere there
-NOT_OURS = {"fastapi", "mypy", "pytest-cov", "reasoning-gym", "snakemake-executor-plugin-slurm", "torch"}
+#: of the project's requirements: vLLM needs the older fastapi of the GPU lock; no workflow or mypy runs here
+NOT_OURS = {"fastapi", "mypy", "pytest-cov", "snakemake-executor-plugin-slurm", "torch"}
 #: what only this environment has
 OWN = {
     "apache-tvm-ffi": "0.1.9",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from bapo.store.files import Json, read_json
 from bapo.tasks import reasoning_gym
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
+
+pytestmark = pytest.mark.skipif(not find_spec("reasoning_gym"), reason="reasoning-gym is not installed (extra `gym`)")
 
 FILES = ("tasks/chain_sum.py", "experiments/task/chain_sum.yaml")
 SETTINGS = ("experiments/setting/laptop_chain_sum.yaml", "experiments/setting/smoke_chain_sum.yaml")
