@@ -231,7 +231,10 @@ class Method:
         return self.config.entropy_coef != 0
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
+        """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO).
+
+        Each metric is one number, but ``clipped`` [N]: the share of a sequence's tokens at which a clip was active.
+        """
         c, sampled, factors = self.config, inputs, None
         if c.sequence_weights != "none":
             step, alpha = inputs.step_logprobs, inputs.behaviour_logprobs
@@ -242,6 +245,7 @@ class Method:
         if factors is not None:
             values = values * factors[:, None]
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.recorded_mask, "token-mean")}
+        metrics["clipped"] = (clipped * inputs.mask).sum(1) / inputs.mask.sum(1).clamp(min=1.0)
         if c.kl_to != "none" and c.kl_coef > 0:
             kl = self.divergence(inputs)
             values = values + c.kl_coef * kl

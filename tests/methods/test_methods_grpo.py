@@ -86,6 +86,7 @@ def test_equation_1_with_its_defaults():
     value, metrics = m.loss(given)
     assert value.item() == pytest.approx((first + second) / 2, abs=1e-7)
     assert metrics["clip_fraction"].item() == pytest.approx(2 / 3)
+    assert metrics["clipped"].tolist() == [0.5, 1.0]  # of each sequence
     assert metrics["kl"].item() == pytest.approx(sum(kl) / 3, abs=1e-6)
     assert not metrics["kl"].requires_grad
     value.backward()

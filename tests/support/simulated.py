@@ -246,6 +246,8 @@ class Run:
                     **{f"tv_x{i}": moved * i if n else np.nan for i, n in enumerate((x1, x2, x3), 1)},
                     **{f"k{i}": 1.0 + 0.1 * i if n else np.nan for i, n in enumerate((x1, x2, x3), 1)},
                     **{f"surrogate_x{i}": moved * i * 1.5 if n else np.nan for i, n in enumerate((x1, x2, x3), 1)},
+                    **{f"clipped_x{i}": moved * i / 2 if n else np.nan for i, n in enumerate((x1, x2, x3), 1)},
+                    **{f"ess_x{i}": 1 / (1 + moved * i) if n else np.nan for i, n in enumerate((x1, x2, x3), 1)},
                     "r_tot": float(means.mean()),
                     "updates": -(-used // 4),
                     "loss": random.normal(0, 0.01),

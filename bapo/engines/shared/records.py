@@ -24,6 +24,9 @@ COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
 
+#: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``Learner._note_divergence``
+BY_ORIGIN = ("tv", "surrogate", "clipped", "ratio", "ratio_squared")
+
 #: seconds that a process may take to write its tables and to end
 PARTING = 10.0
 
@@ -165,7 +168,8 @@ def step_row(
         "updates": int(update.get("updates", 0)),
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
         "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
-        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in ("tv", "surrogate") for i in (1, 2, 3)},
+        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in BY_ORIGIN[:3] for i in (1, 2, 3)},
+        **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
         **{name: getattr(ledger, name) for name in COUNTS},
@@ -176,6 +180,16 @@ def step_row(
         "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),
         **{f"seconds_{phase}": value for phase, value in seconds.items()},
     }
+
+
+def effective_sample_size(update: Mapping[str, float], part: int) -> float:
+    """Return (sum w)^2 / (n sum w^2) over the n responses of X1, X2 or X3: from 1/n to 1, where all weigh the same.
+
+    w: pi_theta / alpha of a whole response at the update that it was part of, over all updates of the step; nan without
+    such a response. Kish's effective sample size as a share of n (Kish 1965; Kong 1992 for importance weights).
+    """
+    mean, mean_square = (update.get(f"{name}_x{part}", math.nan) for name in ("ratio", "ratio_squared"))
+    return mean**2 / mean_square
 
 
 def group_rows(step: int, batch: Batch) -> list[Json]:

@@ -258,6 +258,7 @@ class Learner(Trained):
                 **counts,
             )
             loss, metrics = self.method.loss(inputs)
+            clipped = metrics.pop("clipped")
             loss.backward()
             shown = inputs.recorded_mask
             count = float(shown.sum())
@@ -267,7 +268,7 @@ class Learner(Trained):
                 for name, value in metrics.items():
                     note(name, float(value), count)
                 note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
-            self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, note)
+            self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, clipped, note)
         norm = self._step("the gradient", "lower train.learning_rate, check the rewards")
         note("loss", total_loss, 1.0)
         note("gradient_norm", norm, 1.0)
@@ -296,13 +297,16 @@ class Learner(Trained):
         return {id(group): logprobs for group, logprobs in zip(groups, scored, strict=True)}
 
     @staticmethod
-    def _note_divergence(logprobs: Tensor, rows: Rows, advantages: Tensor, mask: Tensor, note: Note) -> None:
+    def _note_divergence(
+        logprobs: Tensor, rows: Rows, advantages: Tensor, mask: Tensor, clipped: Tensor, note: Note
+    ) -> None:
         """Note TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails).
 
-        Beside it the surrogate E[pi/alpha A] of eq. 22, where the advantage is a response's (not a critic's).
+        Beside it the surrogate E[pi/alpha A] of eq. 22, where the advantage is a response's (not a critic's), the mean
+        of ``clipped`` [N] (``Method.loss``), and those of pi/alpha and of its square.
         """
         ratio = torch.exp(((logprobs - rows.behaviour_logprobs) * mask).sum(1).clamp(-20, 20))
-        values = {"tv": 0.5 * (ratio - 1).abs()}
+        values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
         if advantages.ndim == 1:
             values["surrogate"] = ratio * advantages
         for name, value in values.items():

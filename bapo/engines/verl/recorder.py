@@ -93,7 +93,7 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     for name in ("clip_fraction", "kl", "entropy"):
         if tokens and f"actor/bapo/{name}_sum" in metrics:
             values[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
-    for name in (f"{kind}_x{number}" for kind in ("tv", "surrogate") for number in (1, 2, 3)):
+    for name in (f"{kind}_x{number}" for kind in records.BY_ORIGIN for number in (1, 2, 3)):
         if metrics.get(f"actor/bapo/{name}_count"):
             values[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
     return {name: float(value) for name, value in values.items()}

@@ -148,13 +148,14 @@ def policy_loss(
         part_tokens=(counts["fresh_tokens"], counts["replayed_tokens"]),
     )
     loss, metrics = method.loss(inputs)
+    clipped = metrics.pop("clipped")
     loss = loss * data["dp_size"]
     shown = inputs.recorded_mask
     tokens = shown.sum()
     sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
     if entropy is not None:
         sums["entropy_sum"] = (entropy.detach() * shown).sum()
-    sums |= divergence(log_prob.detach(), behaviour, mask, layout[:, 0], None if per_token else advantages)
+    sums |= divergence(log_prob.detach(), behaviour, mask, layout[:, 0], None if per_token else advantages, clipped)
     return loss, summed(sums)
 
 
@@ -164,14 +165,15 @@ def summed(sums: Mapping[str, Tensor]) -> dict[str, Metric]:
 
 
 def divergence(
-    logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor, advantages: Tensor | None
+    logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor, advantages: Tensor | None, clipped: Tensor
 ) -> dict[str, Tensor]:
     """Return 1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
 
     advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``).
+    clipped [N]: of ``Method.loss``, summed likewise, as are pi/alpha and its square.
     """
     ratio = torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20))
-    values = {"tv": 0.5 * (ratio - 1).abs()}
+    values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
     if advantages is not None:
         values["surrogate"] = ratio * (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
     sums = {}

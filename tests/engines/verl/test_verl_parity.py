@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
 from bapo.engines.shared.prompts import Row
+from bapo.engines.shared.records import effective_sample_size
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
 from bapo.engines.verl.batches import LAYOUT, counts_of, lay_out, spread
@@ -336,24 +338,30 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
 
 
 def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
-    """TV and the surrogate of eq. 22 by origin, of three responses with whole ratios 2, 1/2 and 1 (one of them X3)."""
+    """TV, the surrogate of eq. 22, clips and ratios by origin: three responses with whole ratios 2, 1/2 and 1 (X3)."""
     logprobs = torch.log(torch.tensor([[2.0, 1.0], [0.25, 2.0], [1.0, 7.0]]))
     mask = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])  # the last response has one token
     advantages, origins = torch.tensor([1.0, -3.0, 0.5]), [FRESH, FRESH, REPLAYED]
+    clipped = torch.tensor([0.5, 0.0, 1.0])
     rows = SimpleNamespace(behaviour_logprobs=torch.zeros(3, 2), origins=origins)
     noted: dict[str, tuple[float, float]] = {}
     Learner._note_divergence(
-        logprobs, rows, advantages, mask, lambda name, value, weight: noted.update({name: (value, weight)})
+        logprobs, rows, advantages, mask, clipped, lambda name, value, weight: noted.update({name: (value, weight)})
     )
     # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
-    assert noted == {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
+    expected = {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
+    expected |= {"clipped_x1": (0.25, 2), "clipped_x3": (1.0, 1), "ratio_x1": (1.25, 2), "ratio_x3": (1.0, 1)}
+    assert noted == expected | {"ratio_squared_x1": (2.125, 2), "ratio_squared_x3": (1.0, 1)}
+    values = {name: value for name, (value, _) in noted.items()}
+    assert effective_sample_size(values, 1) == pytest.approx(2.5**2 / (2 * 4.25))
+    assert effective_sample_size(values, 3) == 1.0 and math.isnan(effective_sample_size(values, 2))
     number = torch.tensor([ORIGINS.index(origin) for origin in origins])
-    found = divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask)
+    found = divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask, clipped)
     for name, (value, weight) in noted.items():
         assert float(found[f"{name}_count"]) == weight
         assert float(found[f"{name}_sum"]) == pytest.approx(value * weight)
     assert float(found["surrogate_x2_count"]) == 0.0
-    assert not any(n.startswith("surrogate") for n in divergence(logprobs, logprobs, mask, number, None))
+    assert not any(n.startswith("surrogate") for n in divergence(logprobs, logprobs, mask, number, None, clipped))
 
 
 def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
