@@ -12,8 +12,8 @@ as ``laptop``. ``path`` in a table is that of a file in this folder, which :func
 ``steps.parquet``         path, and as many of STEP_COLUMNS, from the first, as fit into LARGEST
 ========================  =============================================================================================
 
-Responses, groups.parquet and weights are left out. So evidence gives no X2 admission, whose figure a comparison then
-lacks, no claim that reads groups, and not the sentences on replay below Table 1.
+Responses, groups.parquet and weights are left out. So a comparison lacks the figures of X2's admission and of the
+off-policy signal, and evidence gives no claim that reads groups, and not the sentences on replay below Table 1.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ WINE = "#882255"  # of Tol's muted scheme, safe as well
 
 #: method -> (colour, dash pattern); two methods never share both
 METHODS: dict[str, tuple[str, Any]] = {
+    "base": ("#444444", (0, (1, 1))),
     "grpo": (BLUE, "-"),
     "dapo": (GREEN, "-"),
     "mopps": (WINE, "-"),

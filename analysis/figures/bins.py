@@ -1,5 +1,5 @@
 """Probed prompts by how often they are answered, 0/8 to 8/8, before and during training (the paper's Figures 1, 7, 13
-and 15)."""
+and 15), and the share that is never answered."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis import probes, style
 from analysis.figures import frames
+from analysis.figures.curves import lines
 from analysis.probes import Probes
 from analysis.study import Block, Study
 
@@ -29,8 +30,8 @@ MOVED, IMPROVED = "moved", "improved"
 
 
 def _caption(study: Study, read: Collection[Probes], *keys: str, **fields: str) -> str:
-    """Return a caption with its part on chance, and why seeds cannot be compared where they cannot be."""
-    words = frames.caption(study, *keys, "chance", samples=next(iter(read)).samples, **fields)
+    """Return a caption with why seeds cannot be compared where they cannot be."""
+    words = frames.caption(study, *keys, samples=next(iter(read)).samples, **fields)
     obstacles = dict.fromkeys(found.obstacle for found in read if found.obstacle)
     return " ".join([words, *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes])
 
@@ -61,7 +62,7 @@ def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
     counts = _moves if counted == MOVED else _improvements
     parts = {(b, m): counts(b, m, found) for (b, m), found in read.items()}
     samples = next(iter(read.values())).samples
-    caption = _caption(study, read.values(), "bins", counted)
+    caption = _caption(study, read.values(), "bins", counted, "chance")
     across = max(len(b.methods) for b in study.blocks)
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
     for i, block in enumerate(study.blocks):
@@ -151,6 +152,48 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
     axes.grid(axis="x", visible=False)
 
 
+# ------------------------------------------------------------------------------------------------ the share at 0/G
+
+#: column -> a panel's title; the unchanged base's stand in columns with CHANCE behind their names
+UNSOLVED, CHANCE = {"unsolved": "prompts at 0/{}", "still": "still at 0/{}, of another base's 0/{}"}, "_unchanged"
+
+
+def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Draw the share of probed training prompts at 0/G, and of those at 0/G in another seed's base; in percent."""
+    import pandas as pd
+
+    study = frames.part(study)
+    read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
+    frame = pd.concat([_unsolved(b, m, found) for (b, m), found in read.items()], ignore_index=True)
+    places = [(block, column) for block in study.blocks for column in UNSOLVED if column in frame]
+    fig, panels = style.grid(_caption(study, read.values(), "unsolved"), len(places), 2, 2.5)
+    samples = next(iter(read.values())).samples
+    for axes, (block, column) in zip(panels, places, strict=True):
+        rows = frames.of_block(frame, block).dropna(subset=[column])
+        lines(axes, rows, block, column)
+        if column + CHANCE in rows:
+            axes.axhline(rows[column + CHANCE].mean(), color="#444444", linestyle=(0, (1, 1)), label=UNCHANGED)
+        axes.set_title(f"{block.title}\n{UNSOLVED[column].format(samples, samples)} (%)")
+    style.legend(fig, panels, 3)
+    return fig, frame
+
+
+def _unsolved(block: Block, method: str, found: Probes) -> pd.DataFrame:
+    """Return the shares in percent, a row a step and seed; of one panel alone where seeds cannot be compared."""
+    import pandas as pd
+
+    shares: dict[str, Any] = {"unsolved": [[np.mean(c == 0) for c in found.at(step)] for step in found.steps]}
+    if not found.obstacle:
+        shares["still"] = [np.subtract(1, probes.improved_across(found, step)[1]) for step in found.steps]
+        base = found.across(0, lambda other, _: np.mean(other == 0))
+        shares["unsolved" + CHANCE], shares["still" + CHANCE] = (
+            [b] * len(found.steps) for b in (base, shares["still"][0])
+        )
+    index = pd.MultiIndex.from_product([found.steps, found.seeds], names=["step", "seed"])
+    frame = pd.DataFrame({name: 100 * np.ravel(share) for name, share in shares.items()}, index)
+    return frame.reset_index().assign(**block.keys(method))
+
+
 # ------------------------------------------------------------------------------------------------ Figure 15
 
 
@@ -166,7 +209,7 @@ def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
     read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in list(b.methods)[:1]}
     parts = {(b, m): _migrations(b, m, found) for (b, m), found in read.items()}
     block, method = next(iter(parts))
-    caption = _caption(study, read.values(), "migration", method=block.plain_title(method))
+    caption = _caption(study, read.values(), "migration", "chance", method=block.plain_title(method))
     fig, panels = style.grid(caption, STEPS * len(parts), STEPS, 1.95)
     for i, ((block, _), frame) in enumerate(parts.items()):
         across = frame["compared"].iloc[-1] == ACROSS  # where seeds can be compared

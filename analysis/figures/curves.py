@@ -41,7 +41,7 @@ def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Map
 
 def band(axes: Axes, block: Block, method: str, steps: Any, values: Any, label: str) -> None:
     """Draw a line in the method's look, and a band around it. values [3, T]: the line, its low and its high end."""
-    look, (line, low, high) = style.method_line(method, list(block.methods).index(method)), values
+    look, (line, low, high) = style.method_line(method, [*block.methods, method].index(method)), values
     axes.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
     axes.plot(steps, line, zorder=4 if method == "bapo" else 3, label=label, **look)
 
