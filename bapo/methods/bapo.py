@@ -14,8 +14,7 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.methods.bapo_options import BAPOConfig
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler, State
-from bapo.methods.grpo import due
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, State, due
 
 if TYPE_CHECKING:
     from torch import Tensor

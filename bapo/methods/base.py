@@ -127,6 +127,15 @@ class MethodConfig(BaseModel):
             raise ValueError(f"{key}={getattr(self, key)}: {cure}")
 
 
+def due(step: int, every: int, phase: str) -> bool:
+    """Return whether an event that recurs every v = ``every`` steps falls on ``step`` (1-based).
+
+    "literal" is Algorithm 1's ``t mod v = 0``: the initial policy serves only steps 1 .. v-1. "first" is
+    ``(t - 1) mod v = 0``: every policy, the initial one included, serves exactly v steps.
+    """
+    return (step if phase == "literal" else step - 1) % every == 0
+
+
 class Method:
     """GRPO (Shao et al. 2024; paper eq. 1 and 2) and the hooks that other methods override."""
 

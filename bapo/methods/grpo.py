@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
-from bapo.methods.base import KL, Batch, Centre, Method, MethodConfig, OpenShare, Sampler, Type
+from bapo.methods.base import KL, Batch, Centre, Method, MethodConfig, OpenShare, Sampler, Type, due
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,15 +33,6 @@ class DelayedConfig(MethodConfig):
     #: "literal": t mod v = 0; "first": (t - 1) mod v = 0
     sync_phase: Literal["literal", "first"] = "literal"
     clip_centre: Centre = "step-policy"
-
-
-def due(step: int, every: int, phase: str) -> bool:
-    """Return whether an event that recurs every v = ``every`` steps falls on ``step`` (1-based).
-
-    "literal" is Algorithm 1's ``t mod v = 0``: the initial policy serves only steps 1 .. v-1. "first" is
-    ``(t - 1) mod v = 0``: every policy, the initial one included, serves exactly v steps.
-    """
-    return (step if phase == "literal" else step - 1) % every == 0
 
 
 class DelayedGRPO(Method):
