@@ -1,7 +1,6 @@
 """``bapo compare``: two results or crates side by side, A minus B, by the comparisons that Table 1 is made of.
 
-Accuracies are paired by task, model, method and benchmark, on the same problems. Seeds of the two sides count as
-independent: the same seed on another machine is another run.
+Accuracies are paired by task, model, method and benchmark, and compared by the one rule of pairing.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def _line(key: Key, a: Result, b: Result) -> Line:
     problems = [{n: o.problems for n, o in row.outcomes.items() if key[3] in (n, results.AVERAGE)} for row in (a, b)]
     if problems[0] != problems[1]:
         return Line(key, a, b)
-    return Line(key, a, b, results.unpaired(a, b, key[3]))
+    return Line(key, a, b, results.difference(a, b, key[3]))
 
 
 def markdown(found: Compared, names: tuple[str, str]) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from analysis import reading, statistics, text
+from analysis import paper, reading, statistics, text
+from analysis.statistics import Side
 from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
 
-BASE = "base"
 AVERAGE = "avg"
+#: the model before training, and the method whose gain over it is the scale of effects
+BASE, SCALE = paper.BASE, paper.REFERENCE
+#: of the paper's effect: a difference that is surely smaller is told apart from it, if not from 0
+MARGIN = 0.5
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
 #: the cost ledger: totals of a run's summary.json that a table of accuracies has as columns
@@ -35,8 +39,8 @@ def cost_cells(costs: Mapping[str, float]) -> list[str]:
 class Result:
     """One row of the table.
 
-    accuracy: per benchmark, the problems' means of each seed [S, n]; outcomes: the 0/1 [S, n, K] behind them.
-    costs: mean over seeds of each of COSTS; NaN for the base, whose training no method pays for.
+    seeds: none for the base. accuracy: per benchmark, the problems' means of each seed [S, n]; outcomes: the 0/1
+    [S, n, K] behind them. costs: mean over seeds of each of COSTS; NaN for the base, whose training no method pays for.
     """
 
     method: str
@@ -54,6 +58,10 @@ class Result:
     def column(self, name: str) -> list[np.ndarray]:
         """Return the benchmarks of a table column: itself, or all of them for the average."""
         return list(self.accuracy.values()) if name == AVERAGE else [self.accuracy[name]]
+
+    def side(self, name: str) -> Side:
+        """Return the row's part in a comparison."""
+        return Side(self.column(name), self.seeds)
 
     def mean(self, name: str) -> statistics.SeedMean:
         return statistics.mean_over_seeds(*self.column(name))
@@ -81,7 +89,7 @@ def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], bl
     costs = dict.fromkeys(COSTS, float("nan")) if method == BASE else costs_of(cells, study)
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
-    return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)
+    return Result(method, title, kind, tuple(c.seed for c in cells if isinstance(c, Cell)), outcomes, accuracy, costs)
 
 
 def costs_of(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
@@ -104,23 +112,61 @@ def columns(block: Block) -> list[tuple[str, str]]:
 # ------------------------------------------------------------------------------------------------ differences
 
 
+def margin(block: Block, gain: float) -> float:
+    """Return the margin of equivalence, in the unit of ``gain``, what GRPO gains here over its base model.
+
+    An effect is a share of that gain, here and in the paper: the margin is MARGIN of what the paper's Table 1 shows for
+    BAPO over GRPO, on average, with the model whose part this one plays. NaN without that model, or without a gain.
+    """
+    printed = paper.match(block.task, block.model, block.paper_model)
+    share = printed.share_of_gain(paper.PROPOSED, AVERAGE) if printed else None
+    return MARGIN * share * gain if share is not None and gain > 0 else float("nan")
+
+
+def margins(block: Block, rows: Sequence[Result]) -> dict[str, float]:
+    """Return the margin of each column, as a fraction; NaN without GRPO or the base."""
+    of = {r.method: r for r in rows}
+    gains = {name: _gain(of, name) for name, _ in columns(block)}
+    return {name: margin(block, gain) for name, gain in gains.items()}
+
+
+def _gain(of: Mapping[str, Result], column: str) -> float:
+    """Return what GRPO gains over its base; NaN without one of them."""
+    ends = [of[m].mean(column).mean if m in of else float("nan") for m in (SCALE, BASE)]
+    return ends[0] - ends[1]
+
+
+def shares(rows: Sequence[Result], column: str) -> dict[str, statistics.SeedMean]:
+    """Return (row - GRPO) / (GRPO - base) of every row with a seed of GRPO's; none where GRPO gains nothing."""
+    of = {r.method: r for r in rows}
+    found = {}
+    for row in rows:
+        if _gain(of, column) > 0 and row.method not in (SCALE, BASE) and set(row.seeds) & set(of[SCALE].seeds):
+            a, b = statistics.aligned(row.side(column), of[SCALE].side(column))
+            tables = statistics.share_of_gain(a.tables, b.tables, of[BASE].column(column))
+            found[row.method] = statistics.mean_over_seeds(*tables)
+    return found
+
+
+def share_columns(share: statistics.SeedMean | None) -> dict[str, float]:
+    """Return a share of GRPO's gain with its 95% interval in percent: columns of a CSV file, NaN without it."""
+    ends = (share.mean, share.tested.low, share.tested.high) if share else [float("nan")] * 3
+    return dict(zip(("share", "share_low", "share_high"), (100 * end for end in ends), strict=True))
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """a minus b in one column. adjusted: Holm's p over all pairs that are compared there.
+    """a minus b in one column. margin: of equivalence, NaN where there is none.
 
-    by_seed: the differences, as fractions, of the seeds that both have; empty where seeds count as independent.
+    adjusted: Holm's p over all pairs that are compared there.
     """
 
     a: Result
     b: Result
     column: str
     difference: statistics.SeedDifference
+    margin: float = float("nan")
     adjusted: float = float("nan")
-    by_seed: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def paired(self) -> int:
-        return len(self.by_seed)
 
     @property
     def differ(self) -> bool:
@@ -134,11 +180,19 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        if not np.isfinite(self.adjusted):
-            return "cannot tell"
-        if not self.differ:
-            return "no real difference"
-        return "above" if self.difference.mean > 0 else "below"
+        return verdict(self.difference, self.adjusted, self.margin)
+
+
+def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) -> str:
+    """Return above, below, "no effect larger than" the margin, or else "not told apart".
+
+    difference, margin: fractions; one training seed of a side makes one model, so it shows no equivalence of methods.
+    """
+    if adjusted < LEVEL:
+        return "above" if difference.mean > 0 else "below"
+    if difference.several_seeds and difference.tested.equivalent(margin):
+        return f"no effect larger than {text.number(100 * margin)} points"
+    return "not told apart"
 
 
 def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comparison | None:
@@ -147,31 +201,13 @@ def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comp
         return pairs.get((a, b))
     c = pairs[b, a]
     problems, both = (replace(e, mean=-e.mean) for e in (c.difference.problems, c.difference.both))
-    return Comparison(c.b, c.a, c.column, replace(c.difference, problems=problems, both=both), c.adjusted)
+    by_seed = {seed: -d for seed, d in c.difference.by_seed.items()}
+    return replace(c, a=c.b, b=c.a, difference=replace(c.difference, problems=problems, both=both, by_seed=by_seed))
 
 
-def paired_tables(a: Result, b: Result, column: str) -> list[np.ndarray]:
-    """Return a minus b on the seeds that they share, [S, n] of each benchmark of a column."""
-    seeds = sorted(set(a.seeds) & set(b.seeds))
-    x, y = (on_seeds(row.column(column), row.seeds, seeds) for row in (a, b))
-    return [one - other for one, other in zip(x, y, strict=True)]
-
-
-def on_seeds(tables: Sequence[np.ndarray], own: Sequence[int], wanted: Sequence[int]) -> list[np.ndarray]:
-    """Return the rows of tables [S, ...], one for each seed of ``own``, that belong to ``wanted``, in its order."""
-    places = [own.index(seed) for seed in wanted]
-    return [table[places] for table in tables]
-
-
-def paired(a: Result, b: Result, column: str) -> Comparison | None:
-    """Return a minus b over the training seeds that two rows share; None where they share none."""
-    seeds = [] if a.is_base or b.is_base else sorted(set(a.seeds) & set(b.seeds))
-    if not seeds:
-        return None
-    tables = paired_tables(a, b, column)
-    each = np.mean([t.mean(axis=1) for t in tables], axis=0)
-    by_seed = dict(zip(seeds, map(float, each), strict=True))
-    return Comparison(a, b, column, statistics.paired_over_seeds(tables), by_seed=by_seed)
+def difference(a: Result, b: Result, column: str, margin: float = float("nan")) -> Comparison:
+    """Return a minus b, not corrected."""
+    return Comparison(a, b, column, statistics.difference(a.side(column), b.side(column)), margin)
 
 
 def corrected(found: Sequence[Comparison]) -> list[Comparison]:
@@ -180,23 +216,18 @@ def corrected(found: Sequence[Comparison]) -> list[Comparison]:
     return [replace(c, adjusted=float(p)) for c, p in zip(found, adjusted, strict=True)]
 
 
-def unpaired(a: Result, b: Result, column: str) -> Comparison:
-    """Return a minus b, seeds independent. The base model adds no seeds."""
-    fixed = (a.is_base, b.is_base)
-    return Comparison(a, b, column, statistics.difference_over_seeds(a.column(column), b.column(column), fixed))
-
-
-def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
+def compare(results: Sequence[Result], column: str, margin: float = float("nan")) -> dict[tuple[str, str], Comparison]:
     """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
-    found = corrected([unpaired(a, b, column) for a, b in combinations(results, 2)])
+    found = corrected([difference(a, b, column, margin) for a, b in combinations(results, 2)])
     return {(c.a.method, c.b.method): c for c in found}
 
 
-def against(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Comparison]:
-    """Return every trained row minus the reference: paired by the seeds that both have, else independent."""
+def against(
+    rows: Sequence[Result], reference: Result, column: str, margin: float = float("nan")
+) -> dict[str, Comparison]:
+    """Return every trained row minus the reference."""
     trained = [row for row in rows if row.method != reference.method and not row.is_base]
-    found = [paired(row, reference, column) or unpaired(row, reference, column) for row in trained]
-    return {c.a.method: c for c in corrected(found)}
+    return {c.a.method: c for c in corrected([difference(row, reference, column, margin) for row in trained])}
 
 
 def marks(results: Sequence[Result], column: str, pairs: Mapping[tuple[str, str], Comparison]) -> dict[str, str]:

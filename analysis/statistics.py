@@ -5,19 +5,17 @@ Accuracies are fractions in [0, 1]. Intervals are two-sided t intervals, 95% unl
 
 Sources: Miller 2024 "Adding Error Bars to Evals" (problems as clusters, paired differences); Chen et al. 2021 (pass@k);
 Cornfield and Tukey 1956 (variance of the mean of a crossed problems x seeds table); Satterthwaite 1946; Holm 1979;
-Colas et al. 2018 (how many seeds a difference needs).
+Schuirmann 1987 (two one-sided tests).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 CONFIDENCE = 0.95
-#: more seeds than anybody would train
-MOST_SEEDS = 10_000
 
 
 def t_quantile(df: float, confidence: float = CONFIDENCE) -> float:
@@ -57,6 +55,14 @@ class Estimate:
         if not self.se > 0 or not self.df > 0:
             return float("nan")
         return float(2 * stdtr(self.df, -abs(self.mean) / self.se))
+
+    def equivalent(self, margin: float) -> bool:
+        """Return whether two one-sided tests at 5% reject every value of ``margin`` or more, on either side of 0.
+
+        That is: whether the 90% interval lies inside -margin to +margin. False where there is no interval or no margin.
+        """
+        half_width = t_quantile(self.df, 2 * CONFIDENCE - 1) * self.se
+        return bool(abs(self.mean) + half_width < margin)
 
 
 # ------------------------------------------------------------------------------------------------ one trained model
@@ -114,11 +120,15 @@ class OverSeeds:
     problems: with the error for new problems, the trained models given (the interval printed in tables).
     both: with the error for new problems AND new training seeds; NaN where a trained side has one seed.
     falling: the part of problems.se^2 that more seeds lower as 1 / S (interaction, sampling); NaN likewise.
+    seeds: of the trained side that has fewest; freedom: degrees of freedom that one more seed adds, 2 for a difference
+    of two trained sides with seeds of their own.
     """
 
     problems: Estimate
     both: Estimate
     falling: float = float("nan")
+    seeds: int = 1
+    freedom: float = 1.0
 
     @property
     def mean(self) -> float:
@@ -143,8 +153,30 @@ class SeedMean(OverSeeds):
     seed_sd: float = float("nan")
 
 
+@dataclass(frozen=True)
 class SeedDifference(OverSeeds):
-    """a minus b, paired on the same problems."""
+    """a minus b on the same problems.
+
+    by_seed: the differences of the training seeds that both have; empty where the seeds of the two are independent.
+    """
+
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison. tables: of each benchmark, [S, n] or [S, n, K]; seeds: the training seed of each row.
+
+    Without seeds it is one given model (the base), which is no sample of training runs and adds no seed variance.
+    """
+
+    tables: Sequence[np.ndarray]
+    seeds: Sequence[int] = ()
+
+    def of(self, seeds: Sequence[int]) -> Side:
+        """Return the rows of these training seeds, in this order."""
+        rows = [self.seeds.index(seed) for seed in seeds]
+        return Side([table[rows] for table in self.tables], seeds)
 
 
 def _table(values: np.ndarray) -> np.ndarray:
@@ -229,38 +261,68 @@ def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
         seed_means=tuple(float(m) for m in seed_means),
         seed_sd=seed_spread(seed_means),
         falling=_interaction_variance(tables),
+        seeds=len(tables[0]),
     )
 
 
-def difference_over_seeds(
-    a: Sequence[np.ndarray], b: Sequence[np.ndarray], fixed: tuple[bool, bool] = (False, False)
-) -> SeedDifference:
-    """Mean of a minus mean of b: problems paired, training seeds independent.
+def aligned(a: Side, b: Side) -> tuple[Side, Side]:
+    """Return the two sides with the training seeds that both have, in order; as they are where they share none."""
+    if shared := sorted(set(a.seeds) & set(b.seeds)):
+        return a.of(shared), b.of(shared)
+    return a, b
 
-    a, b: a list of benchmarks each, [S, n] or [S, n, K], on the same problems in the same order; S may differ.
-    fixed: whether a side is one given model (the base) and not a sample of training runs: it adds no seed variance.
+
+def difference(a: Side, b: Side) -> SeedDifference:
+    """Return the mean of a minus that of b, by the one rule of pairing (docs/evaluation.md, "Comparing two rows").
+
+    Problems are paired, and so are the training seeds that both sides have: what two runs of one seed share (base,
+    problems, their order) cancels, and the error is that of a crossed table of differences. Where the sides share no
+    seed, each adds its own excess. Both must have the same problems in the same order; raises ValueError otherwise.
     """
-    tables = [[_table(x) for x in side] for side in (a, b)]
-    if [t.shape[1] for t in tables[0]] != [t.shape[1] for t in tables[1]]:
-        raise ValueError("difference_over_seeds needs the same benchmarks with the same problems on both sides")
-    d = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(*tables, strict=True)]
-    mean = float(np.mean([x.mean() for x in d]))
+    a, b = aligned(a, b)
+    x, y = ([_table(table) for table in side.tables] for side in (a, b))
+    if [t.shape[1] for t in x] != [t.shape[1] for t in y]:
+        raise ValueError("a difference needs the same benchmarks with the same problems on both sides")
+    if a.seeds and a.seeds == b.seeds:
+        mean = mean_over_seeds(*[i - j for i, j in zip(x, y, strict=True)])
+        by_seed = dict(zip(a.seeds, mean.seed_means, strict=True))
+        return SeedDifference(mean.problems, mean.both, mean.falling, len(a.seeds), by_seed=by_seed)
+    d = [i.mean(axis=0) - j.mean(axis=0) for i, j in zip(x, y, strict=True)]
+    mean_of_all = float(np.mean([one.mean() for one in d]))
     variance = _problem_variance(d)
-    trained = [side for side, is_fixed in zip(tables, fixed, strict=True) if not is_fixed]
+    trained = [tables for tables, side in ((x, a), (y, b)) if side.seeds]
     return SeedDifference(
-        problems=Estimate(mean, float(np.sqrt(variance[0])), variance[1]),
-        both=_with_seeds(mean, variance, [_seed_variance(side) for side in trained]),
-        falling=float(sum(_interaction_variance(side) for side in trained)),
+        problems=Estimate(mean_of_all, float(np.sqrt(variance[0])), variance[1]),
+        both=_with_seeds(mean_of_all, variance, [_seed_variance(tables) for tables in trained]),
+        falling=float(sum(_interaction_variance(tables) for tables in trained)),
+        seeds=min((len(tables[0]) for tables in trained), default=1),
+        freedom=2.0 if len(trained) == 2 else 1.0,
     )
 
 
-def paired_over_seeds(tables: Sequence[np.ndarray]) -> SeedDifference:
-    """Mean of differences with problems paired, and training seeds too: each table [S, n] holds those of one benchmark.
+def share_of_gain(
+    of: Sequence[np.ndarray], reference: Sequence[np.ndarray], base: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return (of - reference) / (reference - base), the ratio of the means, as tables with its mean and its spread.
 
-    The error is that of a crossed design. What two runs of one seed share (base, prompts, their order) cancels.
+    of, reference, base: an array each benchmark, paired, of accuracies [S] or [S, n]. The spread is the delta method's:
+    of ratio + (d - ratio g) / mean g, with d and g the difference and the gain at one place.
     """
-    mean = mean_over_seeds(*tables)
-    return SeedDifference(mean.problems, mean.both, mean.falling)
+    d, g = ([x - y for x, y in zip(*sides, strict=True)] for sides in ((of, reference), (reference, base)))
+    lead, gain = (np.mean([table.mean() for table in tables]) for tables in (d, g))
+    ratio = lead / gain
+    return [ratio + (x - ratio * y) / gain for x, y in zip(d, g, strict=True)]
+
+
+def mean_over_bases(bases: Sequence[Estimate]) -> Estimate:
+    """Return the mean over base models of one kind, the base as a random effect: with the wider of two intervals.
+
+    One is the t interval over the bases' own numbers, B - 1 degrees of freedom. The other holds these bases as given:
+    the mean of their standard errors, as they share their problems, with the fewest degrees of freedom.
+    """
+    over = clustered(np.array([e.mean for e in bases]))
+    given = Estimate(over.mean, float(np.mean([e.se for e in bases])), min(e.df for e in bases))
+    return over if over.half_width > given.half_width else given
 
 
 def average_standard_error(errors: Sequence[float]) -> float:
@@ -280,63 +342,3 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
     return adjusted
-
-
-# ------------------------------------------------------------------------------------------------ power
-
-
-def power(
-    difference: float,
-    problem_variance: float,
-    seed_variance: float,
-    seeds: int,
-    level: float = 0.05,
-    freedom: float = 2.0,
-) -> float:
-    """Return the chance that a two-sided t test finds a true ``difference`` of two methods with ``seeds`` seeds each.
-
-    problem_variance: of the paired mean difference from the choice of problems (of its squared standard error the part
-    that seeds do not lower and more problems do); seed_variance: of a single seed of one method, with all that falls as
-    1 / S; fractions squared. The degrees of freedom are those of the seeds, ``freedom`` (S - 1), which is cautious: 2
-    for two methods with seeds of their own, 1 where the two are paired by seed.
-    """
-    from scipy.stats import nct, norm, t
-
-    if seeds < 2:
-        return float("nan")
-    error = np.sqrt(problem_variance + 2 * seed_variance / seeds)
-    if error == 0:
-        return 1.0 if difference else level
-    df = freedom * (seeds - 1)
-    limit, shift = t.isf(level / 2, df), abs(difference) / error
-    chance = np.nan if df > 60 or shift > 10 else float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
-    if np.isfinite(chance):
-        return chance
-    # scipy's non-central t fails far out, in places from a shift of 8 on; there it is as good as normal
-    spread = np.sqrt(1 + limit**2 / (2 * df))
-    return float(norm.sf((limit - shift) / spread) + norm.cdf((-limit - shift) / spread))
-
-
-def seeds_needed(
-    difference: float,
-    problem_variance: float,
-    seed_variance: float,
-    wanted: float = 0.8,
-    level: float = 0.05,
-    freedom: float = 2.0,
-) -> int | None:
-    """Return the fewest seeds that find ``difference`` with the ``wanted`` power; the rest as for :func:`power`.
-
-    None where no number does: then the problems are too few, or the difference is 0.
-    """
-    effect = (difference, problem_variance, seed_variance)
-    if difference == 0 or power(*effect, MOST_SEEDS, level, freedom) < wanted:
-        return None
-    low, high = 1, MOST_SEEDS
-    while high - low > 1:
-        middle = (low + high) // 2
-        if power(*effect, middle, level, freedom) >= wanted:
-            high = middle
-        else:
-            low = middle
-    return high

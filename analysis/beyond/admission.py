@@ -19,7 +19,6 @@ import numpy as np
 
 from analysis import reading, style, text
 from analysis.beyond import words
-from analysis.beyond.bases import drawn
 from analysis.statistics import Estimate
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
@@ -199,6 +198,11 @@ class Admission:
             e = getattr(self, name)
             row |= {name: 100 * e.mean, **text.points(e, "low", "high", prefix=f"{name}_")}
         return row | {f"difference_seed_{s}": 100 * d for s, d in self.by_seed.items()}
+
+
+def drawn(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
+    """Return how often each of ``count`` things is in a resampling of them [draws, count]."""
+    return rng.multinomial(count, np.full(count, 1 / count), draws)
 
 
 def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]:

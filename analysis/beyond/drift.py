@@ -65,9 +65,9 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
     for method, cells in block.methods.items():
         family, title = method.split("+")[0], block.plain_title(method)
         other = next((m for m in references if settings[m] == settings[method]), study.reference)
-        pair = results.paired(rows_of[method], rows_of[other], AVERAGE) if other in rows_of else None
-        if family == study.reference or pair is None:
+        if family == study.reference or other not in rows_of:
             continue
+        difference = results.difference(rows_of[method], rows_of[other], AVERAGE).difference
         rows += [
             {
                 **block.keys(method),
@@ -79,11 +79,11 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
                 "minus": other,
                 "seed": cell.seed,
                 "drift": float(reading.table(cell, STEPS, study, [DRIFT])[DRIFT].mean()),
-                "difference": 100 * pair.by_seed[cell.seed],
-                "mean": 100 * pair.difference.mean,
-                **text.points(pair.difference.tested, "low", "high", prefix="mean_"),
+                "difference": 100 * difference.by_seed[cell.seed],
+                "mean": 100 * difference.mean,
+                **text.points(difference.tested, "low", "high", prefix="mean_"),
             }
             for cell in cells
-            if cell.seed in pair.by_seed
+            if cell.seed in difference.by_seed
         ]
     return rows

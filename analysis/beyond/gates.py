@@ -121,16 +121,6 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
     return True
 
 
-def share_of_gain(of: np.ndarray, reference: np.ndarray, base: np.ndarray) -> Estimate:
-    """Return (of - reference) / (reference - base), from accuracies [S] paired by seed; the ratio of the means.
-
-    The error is the delta method's: of the residuals (d - D g) / mean g, with d and g a seed's difference and gain.
-    """
-    difference, gain = of - reference, reference - base
-    ratio = difference.mean() / gain.mean()
-    return statistics.clustered(ratio + (difference - ratio * gain) / gain.mean())
-
-
 def judge(block: Block, study: Study, rules: Registered) -> list[Judged]:
     """Judge every gate, then the decision, by the runs of one block. Raises UserError for a method without runs."""
     values = cache(partial(_values, block, study))
@@ -167,7 +157,8 @@ def _estimate(quantity: Quantity, study: Study, values: Values) -> Estimate:
     if quantity.measure != "gain_share":
         return statistics.clustered(a - b)
     base = of(quantity.minus, "base")
-    share = share_of_gain(a, b, np.array([base[seed] for seed in seeds]))
+    (shares,) = statistics.share_of_gain([a], [b], [np.array([base[seed] for seed in seeds])])
+    share = statistics.clustered(shares)
     return Estimate(100 * share.mean, 100 * share.se, share.df)
 
 

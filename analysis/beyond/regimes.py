@@ -31,8 +31,13 @@ BUDGETS = {
     "updates": (f"{SUBJECT}+updates", ("updates",)),
     "compute": (f"{SUBJECT}+compute", ("forward_flops", "backward_flops")),
 }
-#: verdict -> (colour, marker)
-LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot tell": (style.GREY, "s")}
+#: beginning of a verdict -> (colour, marker)
+LOOKS = {
+    "above": (style.BLUE, "o"),
+    "below": (style.VERMILLION, "v"),
+    "no effect": (style.GREY, "D"),
+    "not told apart": (style.GREY, "s"),
+}
 
 
 # ------------------------------------------------------------------------------------------------ numbers
@@ -56,21 +61,22 @@ def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> floa
 def compare(study: Study) -> list[dict[str, Any]]:
     """Return a row a base model and budget: BAPO minus the reference in points, the average of the benchmarks.
 
-    Its error covers new problems and new seeds, seeds paired (problems alone where there is one seed). used: BAPO's
-    share of what should be equal; p_seeds_only: the paired t test over seeds, on these problems; p_holm: over the
-    study; title, shown: for the page.
+    Its error covers new problems and new seeds (problems alone where there is one seed). used: BAPO's share of what
+    should be equal; p_seeds_only: the paired t test over seeds, on these problems; p_holm: over the study; title,
+    shown: for the page.
     """
-    rows = []
+    rows, pairs = [], []
     for block in study.blocks:
         of = {r.method: r for r in results.collect(block, study)}
         if study.reference not in of:
             continue
-        hard = start(block, study)
+        hard, margin = start(block, study), results.margins(block, [*of.values()])[AVERAGE]
         for budget, (method, keys) in BUDGETS.items():
-            pair = results.paired(of[method], of[study.reference], AVERAGE) if method in of else None
-            if pair is None:
+            if method not in of or not set(of[method].seeds) & set(of[study.reference].seeds):
                 continue
-            tested, short = pair.difference.tested, reading.short_of_budget(block.methods[method], study)
+            pairs.append(pair := results.difference(of[method], of[study.reference], AVERAGE, margin))
+            by_seed, tested = pair.difference.by_seed, pair.difference.tested
+            short = reading.short_of_budget(block.methods[method], study)
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
             rows.append(
                 {
@@ -81,23 +87,21 @@ def compare(study: Study) -> list[dict[str, Any]]:
                     "equal": budget,
                     "used": used,
                     "not_reached": len(short),
-                    "seeds": len(pair.by_seed),
+                    "seeds": len(by_seed),
                     "difference": 100 * tested.mean,
                     **text.points(tested, "se", "low", "high"),
                     "p": tested.p,
                     "p_holm": math.nan,
-                    "p_seeds_only": statistics.clustered(np.array(list(pair.by_seed.values()))).p,
-                    "verdict": "cannot tell",
-                    **{f"seed_{s}": 100 * d for s, d in pair.by_seed.items()},
+                    "p_seeds_only": statistics.clustered(np.array(list(by_seed.values()))).p,
+                    "verdict": "",
+                    **{f"seed_{s}": 100 * d for s, d in by_seed.items()},
                     "title": block.title,
                     "shown": text.change(tested) + ": {verdict} " + f"[used {text.number(used, 2)}"
                     f"{f', not reached: {seeds_of(short)}' if short else ''}]",
                 }
             )
-    for row, p in zip(rows, statistics.holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"] = float(p)
-        if p < results.LEVEL:
-            row["verdict"] = "better" if row["difference"] > 0 else "worse"
+    for row, pair in zip(rows, results.corrected(pairs), strict=True):
+        row |= {"p_holm": pair.adjusted, "verdict": pair.verdict}
     return rows
 
 
@@ -139,7 +143,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     for axes, budget in zip(panels, budgets, strict=True):
         axes.axhline(0, color="#444444", linewidth=0.8)
         for verdict, (colour, marker) in LOOKS.items():
-            here = frame[(frame["equal"] == budget) & (frame["verdict"] == verdict)]
+            here = frame[(frame["equal"] == budget) & frame["verdict"].str.startswith(verdict)]
             if len(here):
                 ends, x = (here["low"], here["high"]), 100 * here["share_at_zero"]
                 style.whiskers(axes, x, here["difference"], ends, "y", color=colour, fmt=marker, label=verdict)

@@ -142,7 +142,7 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"kind": "parameter", "parameter": parameter["name"], "title": parameter["title"]}
         if found := ends(sweep, parameter):
             (low, first), (high, last) = found
-            e = statistics.difference_over_seeds([last], [first]).tested
+            e = estimate(last - first)  # of the same seeds and problems
             row |= {"from": low, "to": high, "change": 100 * e.mean, **text.points(e, "low", "high", prefix="change_")}
             row |= {"p": e.p, "shown": text.change(e)}
         rows.append(row)
@@ -189,7 +189,7 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
         row = {"kind": "trial", "trial": t.row["number"], "state": t.row["state"], **t.row["drawn"], "shown": [""] * 2}
         if len(t.accuracy):
             reference = sweep.reference[: len(t.accuracy)]  # of the same seeds
-            d = statistics.difference_over_seeds([t.accuracy], [reference]).tested
+            d = estimate(t.accuracy - reference)
             row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
             row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
             row["in_region"], row["runs"] = t in sweep.region, " ".join(s["run"] for s in t.row["seeds"].values())

@@ -35,7 +35,7 @@ def behind(best: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
     The error is that of new problems and new training seeds, or of new problems alone where there is one seed.
     """
-    d = statistics.paired_over_seeds([best - other])
+    d = statistics.mean_over_seeds(best - other)
     return d.mean, d.tested.se
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 #: where the entries lie
 FOLDER = Path(__file__).resolve().parent
 REPRODUCED, CONTRADICTED, UNDERPOWERED = "reproduced", "contradicted", "underpowered"
-NOT_TESTABLE = "not testable at this scale"
-VERDICTS = (REPRODUCED, CONTRADICTED, UNDERPOWERED, NOT_TESTABLE)
+NO_EFFECT, NOT_TESTABLE = "no effect larger than x", "not testable at this scale"
+#: those that runs decided, and the others
+FIRM = (REPRODUCED, CONTRADICTED, NO_EFFECT)
+VERDICTS = (*FIRM, UNDERPOWERED, NOT_TESTABLE)
 #: what `over` may name beside methods: the model before training; what two samplings of that model show
 BASE, CHANCE = "base", "chance"

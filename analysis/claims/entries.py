@@ -24,7 +24,8 @@ class Rule(BaseModel):
     """What the interval must show: exactly one of the rules, and for above and below perhaps the paper's size.
 
     above, below: a number that the interval must lie beyond; within: a band that must hold it; near: the same band,
-    the paper's number plus and minus this share of it; always: the estimate must be exactly 100%.
+    the paper's number plus and minus this share of it; equal: the margin of equivalence on either side of 0, for
+    accuracies (analysis.results.margin); always: the estimate must be exactly 100%.
     tolerance: how far short of the paper's number, in its unit, the estimate may fall and still have its size.
     """
 
@@ -34,6 +35,7 @@ class Rule(BaseModel):
     below: Number | None = None
     within: tuple[Number, Number] | None = None
     near: Number | None = None
+    equal: Literal[True] | None = None
     always: Literal[True] | None = None
     tolerance: Number | None = None
 
@@ -41,7 +43,7 @@ class Rule(BaseModel):
     def _one(self) -> Rule:
         given = self.model_dump(exclude_none=True, exclude={"tolerance"})
         if len(given) != 1:
-            raise ValueError("must have exactly one of above, below, within, near, always")
+            raise ValueError("must have exactly one of above, below, within, near, equal, always")
         if self.tolerance is not None and not given.keys() & {"above", "below"}:
             raise ValueError("tolerance goes with above or below")
         if self.within and self.within[0] >= self.within[1]:
@@ -52,6 +54,7 @@ class Rule(BaseModel):
         ((kind, value),) = self.model_dump(exclude_none=True, exclude={"tolerance"}).items()
         words = {
             "always": "always: 100%, without an exception",
+            "equal": "equal: within half of the paper's effect, as a share of GRPO's gain",
             "near": f"within {100 * (self.near or 0):g}% of the paper's number",
             "within": "within {} to {}".format(*(self.within or ("", ""))),
         }
@@ -64,6 +67,7 @@ class Claim(BaseModel):
     studies: whose runs the query reads (default: Table 1's); query: its name, and its parameters.
     scales: only judged at these, and elsewhere only measured (default: judged at all; at none, with not_testable).
     not_testable: why it is only measured, or why there is no query.
+    by_definition: why it follows from how the methods are defined, whatever they learn: counted apart.
     tasks: only these (default: every task that the studies run the methods on).
     overall: how several tasks make one line: their mean, or all of them at once.
     """
@@ -81,6 +85,7 @@ class Claim(BaseModel):
     scales: tuple[str, ...] = ()
     overall: Literal["mean", "all"] = "mean"
     not_testable: str = ""
+    by_definition: str = ""
     note: str = ""
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis import statistics, text
 from analysis.beyond import bases
-from analysis.claims import BASE, CHANCE, CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED, VERDICTS
+from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
 from analysis.claims.entries import OVERALL, Claim
 from analysis.claims.measures import Measure, NotTestable, mean_of, mean_of_bases
 from analysis.claims.queries import names
@@ -49,8 +49,7 @@ class Line:
     @property
     def holds_corrected(self) -> bool:
         """Return whether a firm verdict stands after Holm's correction; without a p (nothing varies) it does."""
-        firm = self.verdict.verdict in (REPRODUCED, CONTRADICTED)
-        return firm and not self.adjusted >= 1 - statistics.CONFIDENCE
+        return self.verdict.verdict in FIRM and not self.adjusted >= 1 - statistics.CONFIDENCE
 
     @property
     def place(self) -> str:
@@ -123,6 +122,9 @@ def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], 
     paper = claim.paper_value(block.task, block.model)
     if claim.judged_by.near is not None and paper is None:
         return _without(claim, "the paper gives no number for this task", block.task, block.model)
+    if claim.judged_by.equal and not all(np.isfinite(m.margin) for m in parts.values()):
+        missing = "no margin of equivalence: it takes what GRPO gains over its base here, and the paper's model"
+        return _without(claim, missing, block.task, block.model)
     gone += [f"{part} ({why})" for part, why in unmeasured.items()]
     verdict = _with_unknown(judge(parts, claim.judged_by, paper), gone)
     fewer = [m for m in wanted if m in finished.methods and len(finished.methods[m]) < len(block.methods[m])]
@@ -137,9 +139,9 @@ def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -
     if not unknown:
         return verdict
     told = replace(verdict, reason=f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}")
-    if verdict.verdict == REPRODUCED:
-        return replace(told, verdict=UNDERPOWERED, size="")
-    return replace(told, verdict=UNDERPOWERED) if verdict.verdict == CONTRADICTED and not firm else told
+    if verdict.verdict == CONTRADICTED and firm:
+        return told
+    return replace(told, verdict=UNDERPOWERED, size="")
 
 
 def _overall(claim: Claim, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Line:
@@ -187,7 +189,8 @@ def _weakest(lines: list[Line]) -> tuple[str, Line, float]:
         worst = min(against, key=lambda line: line.p_or(0.0))  # without a p nothing varies, so nothing is left open
         p = min(1.0, worst.p_or(0.0) * len(lines))
         return (CONTRADICTED if p < 1 - statistics.CONFIDENCE else UNDERPOWERED), worst, p or float("nan")
-    open_lines = [line for line in lines if line.verdict.verdict != REPRODUCED]
+    outcomes = {outcome: [x for x in lines if x.verdict.verdict == outcome] for outcome in (UNDERPOWERED, NO_EFFECT)}
+    open_lines = outcomes[UNDERPOWERED] or outcomes[NO_EFFECT]
     worst = max(open_lines or lines, key=lambda line: line.p_or(2.0 if open_lines else 0.0))
     return worst.verdict.verdict, worst, worst.verdict.p
 
@@ -211,6 +214,7 @@ def as_dictionary(line: Line) -> Row:
         "p_holm": _number(line.adjusted),
         "holds_corrected": line.holds_corrected,
         "parts": [{"part": part, **_numbers(m), "note": m.note} for part, m in line.parts.items()],
+        "by_definition": claim.by_definition,
         "note": claim.note,
         "studies": list(claim.studies),
         "missing": line.missing,
@@ -250,14 +254,16 @@ def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[P
 
 
 def counts(rows: Sequence[Row]) -> dict[str, Any]:
-    """Count the lines with each verdict, those that only lack runs, and the claims behind them."""
-    lines, overall = (Counter(r["verdict"] for r in each) for each in (rows, map(headline, by_claim(rows).values())))
-    return {
-        "claims": overall.total(),
-        "lines": {v: lines[v] for v in VERDICTS},
-        "overall": {v: overall[v] for v in VERDICTS},
-        "no_runs": sum(row["missing"] for row in rows),
-    }
+    """Count the lines with each verdict, those that only lack runs, and the claims behind them.
+
+    overall: the claims that runs decide; by_definition: those that follow from how the methods are defined.
+    """
+    claims = [headline(lines) for lines in by_claim(rows).values()]
+    sorts = {"lines": rows, "overall": [c for c in claims if not c["by_definition"]]}
+    sorts["by_definition"] = [c for c in claims if c["by_definition"]]
+    found = {name: Counter(r["verdict"] for r in each) for name, each in sorts.items()}
+    counted = {name: {v: verdicts[v] for v in VERDICTS} for name, verdicts in found.items()}
+    return {"claims": len(claims), **counted, "no_runs": sum(row["missing"] for row in rows)}
 
 
 def by_claim(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -302,5 +308,5 @@ def _paper(row: Row) -> str:
 
 def _verdict(row: Row) -> str:
     size = f" (size {row['size']})" if row["size"] in ("smaller", "larger") else ""
-    uncorrected = row["verdict"] in VERDICTS[:2] and not row["holds_corrected"]
+    uncorrected = row["verdict"] in FIRM and not row["holds_corrected"]
     return f"**{row['verdict']}**{size}" + (" (*)" if uncorrected else "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import Estimate, SeedDifference, SeedMean, clustered
+from analysis.statistics import Estimate, SeedDifference, SeedMean, mean_over_bases
 
 
 class NotTestable(Exception):
@@ -20,9 +20,9 @@ class Measure:
 
     seeds: training seeds behind it (of the side that has fewest). problem_variance: the part of its squared standard
     error that more seeds do not lower; seed_variance: of one seed of one side, NaN where one seed cannot tell; freedom:
-    degrees of freedom that one more seed adds; these three as ``statistics.seeds_needed`` takes them. note: the numbers
-    that it was made of, for the reader. bases: base models of one kind whose differences are in the error; prompts:
-    whether the choice of training prompts is.
+    degrees of freedom that one more seed adds; these three as ``power.seeds_needed`` takes them. note: the numbers that
+    it was made of, for the reader. bases: base models of one kind whose differences are in the error; prompts: whether
+    the choice of training prompts is. margin: of equivalence, in ``unit``, NaN where there is none.
     """
 
     estimate: Estimate
@@ -34,6 +34,7 @@ class Measure:
     freedom: float = 2.0
     bases: int = 1
     prompts: bool = False
+    margin: float = float("nan")
 
     @property
     def varies(self) -> str:
@@ -52,25 +53,21 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     return Measure(estimate, unit, len(x), 0.0, spread**2 / 2, note, freedom=1.0)
 
 
-def of_two(
-    result: SeedDifference | SeedMean,
-    seeds: int,
-    unit: str,
-    scale: float = 1.0,
-    note: str = "",
-    one_freedom: bool = False,
-) -> Measure:
-    """Return a mean or a difference over problems and seeds.
-
-    scale: 100 turns fractions into points; one_freedom: a seed more is one degree of freedom and not two, as the seeds
-    are paired, or one side is a single model.
-    """
+def of_result(result: SeedDifference | SeedMean, unit: str, note: str = "", margin: float = float("nan")) -> Measure:
+    """Return a mean or a difference of fractions over problems and seeds, in points or percent (so margin, too)."""
     both, problems, used = result.both, result.problems, result.tested
-    estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
     stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
-    freedom = 2.0 if isinstance(result, SeedDifference) and not one_freedom else 1.0
-    return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
+    return Measure(
+        Estimate(100 * used.mean, 100 * used.se, used.df),
+        unit,
+        result.seeds,
+        100**2 * stays,
+        100**2 * falls * result.seeds / 2,
+        note,
+        result.freedom,
+        margin=margin,
+    )
 
 
 def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
@@ -85,6 +82,7 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
     mean = float(np.mean([m.estimate.mean for m in ms]))
     alike = replace(ms[0], note="", seeds=min(m.seeds for m in ms), bases=min(m.bases for m in ms))
     alike = replace(alike, prompts=all(m.prompts for m in ms), freedom=min(m.freedom for m in ms))
+    alike = replace(alike, margin=float(np.mean([m.margin for m in ms])))
     if not independent:
         se, df = float(np.mean([m.estimate.se for m in ms])), min(m.estimate.df for m in ms)
         kept = [float(np.mean([getattr(m, f) for m in ms])) for f in ("problem_variance", "seed_variance")]
@@ -105,12 +103,7 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
 
 
 def mean_of_bases(measures: Iterable[Measure]) -> Measure:
-    """Return the mean over base models of one kind: with the wider of two intervals.
-
-    One holds the bases as given, as :func:`mean_of` of dependent measures; the other is the t interval over the bases'
-    own numbers, B - 1 degrees of freedom.
-    """
+    """Return the mean over base models of one kind (:func:`analysis.statistics.mean_over_bases`)."""
     ms = list(measures)
-    given = replace(mean_of(ms, independent=False), bases=len(ms))
-    over = clustered(np.array([m.estimate.mean for m in ms]))
-    return replace(given, estimate=over) if over.half_width > given.estimate.half_width else given
+    estimate = mean_over_bases([m.estimate for m in ms])
+    return replace(mean_of(ms, independent=False), estimate=estimate, bases=len(ms))

@@ -8,7 +8,7 @@ base: analysis/probes.py says how, and why a run's own step 0 would not be fair.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from analysis import statistics
 from analysis.claims import BASE, CHANCE
-from analysis.claims.measures import Measure, NotTestable, of_two
+from analysis.claims.measures import Measure, NotTestable, of_result
 from analysis.claims.view import View, points
 from analysis.probes import Probes, Value
 from analysis.results import AVERAGE
+from analysis.statistics import Side
 from bapo import validate
 from bapo.errors import UserError
 
@@ -108,25 +109,17 @@ def query(evaluated: bool = False, beside: tuple[str, ...] = ()) -> Callable[[Fu
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
-def _minus(view: View, a: str, x: Sequence[np.ndarray], b: str, y: Sequence[np.ndarray]) -> Measure:
-    """a minus b in points, seeds independent. x, y: tables [S, n] of each benchmark; the base is one given model."""
-    difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
-    return of_two(difference, view.seeds(a, b), "points", 100, view.beside(a, points(x), b, points(y)), b == BASE)
+def _minus(view: View, a: str, x: Side, b: str, y: Side) -> Measure:
+    """a minus b in points, of tables [S, n] of each benchmark."""
+    x, y = statistics.aligned(x, y)
+    return of_result(statistics.difference(x, y), "points", view.beside(a, points(x.tables), b, points(y.tables)))
 
 
 @query(evaluated=True, beside=(BASE,))
-def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE, paired: bool = False) -> Measure:
-    """a minus b, in points of accuracy (column: a benchmark; else the mean of all).
-
-    paired: two runs of one seed are compared with each other, which share their base and the order of the problems;
-    else the seeds of the two count as independent, as in Table 1.
-    """
-    if not paired or b == BASE:
-        return _minus(view, a, view.accuracy(a, column), b, view.accuracy(b, column))
-    common = view.common_seeds(a, b)
-    x, y = view.accuracy(a, column, common), view.accuracy(b, column, common)
-    difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
-    return of_two(difference, len(common), "points", 100, view.beside(a, points(x), b, points(y)), True)
+def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE) -> Measure:
+    """a minus b, in points of accuracy (column: a benchmark; else the mean of all)."""
+    minus = _minus(view, a, view.accuracy(a, column), b, view.accuracy(b, column))
+    return replace(minus, margin=view.margin(column))
 
 
 @query()
@@ -137,26 +130,30 @@ def curve_difference(view: View, a: str, b: str) -> Measure:
     if not steps:
         raise NotTestable("they have no evaluated checkpoint in common")
     x, y = ([c.accuracy[:, [c.steps.index(s) for s in steps]].mean(axis=1) for c in side] for side in curves)
-    return _minus(view, a, x, b, y)
+    return _minus(view, a, Side(x, view.seeds(a)), b, Side(y, view.seeds(b)))
 
 
 @query(evaluated=True, beside=(BASE,))
 def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = False) -> Measure:
     """100 (a / b - 1): the gain as a percentage of b's accuracy. pooled: of the mean of all that `over` names."""
     others = names(b)
-    x, seeds, tables = view.accuracy(a), view.seeds(a, *others), [view.accuracy(m) for m in others]
-    y = tables[0]
-    if len(others) > 1:
-        y = [np.mean([t[:seeds] for t in same], axis=0) for same in zip(*tables, strict=True)]
-    top, bottom = points(x) / 100, points(y) / 100
-    title = ", ".join(map(view.title, others))
+    title, sides = ", ".join(map(view.title, others)), [view.accuracy(m) for m in others]
+    y = sides[0]
+    if len(sides) > 1:
+        shared = sorted(set.intersection(*(set(side.seeds) for side in sides)))
+        if not shared:
+            raise NotTestable(f"{title} have no training seed in common")
+        y = Side([np.mean(t, axis=0) for t in zip(*(side.of(shared).tables for side in sides), strict=True)], shared)
+    x, y = statistics.aligned(view.accuracy(a), y)
+    top, bottom = points(x.tables) / 100, points(y.tables) / 100
     if not bottom > 0:
         raise NotTestable(f"{title} has no correct answer")
     # delta method: the error of x / y is that of x - (x / y) y, over y
-    residual = statistics.difference_over_seeds(x, [top / bottom * t for t in y], (False, b == BASE))
+    residual = statistics.difference(x, replace(y, tables=[top / bottom * t for t in y.tables]))
     problems, both = (replace(e, mean=top / bottom - 1, se=e.se / bottom) for e in (residual.problems, residual.both))
-    gain = statistics.SeedDifference(problems, both, residual.falling / bottom**2)
-    return of_two(gain, seeds, "%", 100, f"{view.title(a)} {100 * top:.1f}, {title} {100 * bottom:.1f}", b == BASE)
+    gain = replace(residual, problems=problems, both=both, falling=residual.falling / bottom**2)
+    note = f"{view.title(a)} {100 * top:.1f}, {title} {100 * bottom:.1f}"
+    return of_result(gain, "%", note, view.margin(AVERAGE) / bottom)
 
 
 # ------------------------------------------------------------------------------------------------ probes
@@ -193,13 +190,13 @@ def _share_of(view: View, a: str, b: str | None, share: Share) -> Measure:
     probes = _probes(view, a, TRAINED)
     last = probes.steps[-1]
     if b is None:
-        return of_two(statistics.mean_over_seeds(share(probes, last, probes.within)), view.seeds(a), "%", 100)
+        return of_result(statistics.mean_over_seeds(share(probes, last, probes.within)), "%")
     if b == CHANCE:
-        x, y = (share(probes, step, _across(probes)) for step in (last, 0))
+        x, y = (Side([share(probes, step, _across(probes))], probes.seeds) for step in (last, 0))
     else:
         theirs = _probes(view, b, TRAINED)
-        x, y = (share(p, p.steps[-1], p.within) for p in (probes, theirs))
-    return _minus(view, a, [x], b, [y])
+        x, y = (Side([share(p, p.steps[-1], p.within)], p.seeds) for p in (probes, theirs))
+    return _minus(view, a, x, b, y)
 
 
 def share_table(chosen: np.ndarray, hit: np.ndarray, what: str = "", fewest: int = FEWEST) -> np.ndarray:
@@ -282,4 +279,4 @@ def probe_difference(view: View, a: str, b: str, *, at: Literal["first", "last"]
     if step not in y.steps:
         raise NotTestable(f"{view.title(b)} was not probed at step {step}")
     now, then = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
-    return _minus(view, a, [now], b, [then])
+    return _minus(view, a, Side([now], x.seeds), b, Side([then], y.seeds))

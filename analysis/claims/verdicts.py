@@ -1,9 +1,11 @@
 """From an estimate and its interval to a verdict.
 
-A claim about a direction is reproduced where the whole 95% interval lies on the claimed side, contradicted where all
-of it lies on the other, and underpowered otherwise. A claim with several parts ("above EVERY baseline") is reproduced
-where each part is (no correction is needed for that), and contradicted where at least one is, at 5% over all its parts.
-One training seed makes one model: whatever its interval shows, no claim about a method is more than underpowered.
+A claim about a direction is reproduced where the whole 95% interval lies on the claimed side, and contradicted where
+all of it lies on the other. Else, if it is about accuracy and two one-sided tests at 5% reject an effect of the margin
+of equivalence, there is no effect larger than that; otherwise it is underpowered. A claim with several parts ("above
+EVERY baseline") is reproduced where each part is (no correction is needed for that), and contradicted where at least
+one is, at 5% over all its parts. One training seed makes one model: whatever its interval shows, no claim about a
+method is more than underpowered.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analysis.claims import CONTRADICTED, REPRODUCED, UNDERPOWERED
+from analysis.claims import CONTRADICTED, NO_EFFECT, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Rule
 from analysis.claims.measures import Measure
-from analysis.statistics import CONFIDENCE, MOST_SEEDS, Estimate, seeds_needed
+from analysis.claims.power import MOST_SEEDS, seeds_needed
+from analysis.statistics import CONFIDENCE, Estimate
+
+#: ends of what a claim allows
+Band = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -30,8 +36,10 @@ class Verdict:
     size: str = ""
 
 
-def band(rule: Rule, paper: float | None) -> tuple[float, float]:
-    """(low, high) of what the claim allows; infinite on an open side."""
+def band(rule: Rule, paper: float | None, margin: float = math.nan) -> Band:
+    """(low, high) of what the claim allows; infinite on an open side. margin: of equivalence."""
+    if rule.equal:
+        return -margin, margin
     if rule.above is not None:
         return float(rule.above), math.inf
     if rule.below is not None:
@@ -69,15 +77,19 @@ def p_value(estimate: Estimate, low: float, high: float) -> float:
 
 def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = None) -> Verdict:
     """Return the verdict on a claim's parts (at least one)."""
-    low, high = band(rule, paper)
     if rule.always:
         part, m = min(measures.items(), key=lambda item: item[1].estimate.mean)
         exceptions = 100 - m.estimate.mean
         holds = exceptions <= 1e-9
         return Verdict(REPRODUCED if holds else CONTRADICTED, "" if holds else f"exceptions: {exceptions:.2g}%", part)
     # with one training seed the interval is that of new problems: it tells two models apart, not two methods
-    sides = {part: side(m.estimate, low, high) if m.seeds > 1 else 0 for part, m in measures.items()}
-    ps = {part: p_value(m.estimate, low, high) for part, m in measures.items()}
+    bands = {part: band(rule, paper, m.margin) for part, m in measures.items()}
+    sides = {part: side(m.estimate, *bands[part]) if m.seeds > 1 else 0 for part, m in measures.items()}
+    ps = {part: p_value(m.estimate, *bands[part]) for part, m in measures.items()}
+    if rule.equal:  # inside by two one-sided tests
+        inside = {part for part, m in measures.items() if _equivalent(m)}
+        sides = {part: 1 if part in inside else min(0, s) for part, s in sides.items()}
+        ps = {part: p / 2 if part in inside else p for part, p in ps.items()}
     against = {part: min(1.0, ps[part] * len(ps)) for part, s in sides.items() if s < 0}
     worst = min(against, key=lambda part: against[part], default="")
     if worst and against[worst] < 1 - CONFIDENCE:
@@ -87,10 +99,19 @@ def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = Non
     if all(s > 0 for s in sides.values()):
         size = _size(measures[weakest].estimate.mean, rule, paper)
         return Verdict(REPRODUCED, "the interval lies where the claim says", weakest, ps[weakest] or math.nan, size)
-    p = ps[weakest] if measures[weakest].seeds > 1 else math.nan
     undecided = {part: measures[part] for part, s in sides.items() if s <= 0}
+    if 0 in (rule.above, rule.below) and all(map(_equivalent, undecided.values())):
+        ps = {part: p_value(m.estimate, -m.margin, m.margin) / 2 for part, m in undecided.items()}
+        last = max(ps, key=lambda part: ps[part])
+        m = measures[last]
+        return Verdict(NO_EFFECT, f"the 90% interval lies within ±{m.margin:.2g} {m.unit}", last, ps[last] or math.nan)
+    p = ps[weakest] if measures[weakest].seeds > 1 else math.nan
     reason = f"{len(undecided)} of {len(sides)} parts open; " if len(sides) > 1 else ""
-    return Verdict(UNDERPOWERED, reason + _missing(undecided, low, high), weakest, p)
+    return Verdict(UNDERPOWERED, reason + _missing(undecided, bands), weakest, p)
+
+
+def _equivalent(measure: Measure) -> bool:
+    return measure.seeds > 1 and measure.estimate.equivalent(measure.margin)
 
 
 def _size(mean: float, rule: Rule, paper: float | None) -> str:
@@ -102,17 +123,17 @@ def _size(mean: float, rule: Rule, paper: float | None) -> str:
     return "larger" if sign * mean > sign * paper + rule.tolerance else "as stated"
 
 
-def _missing(undecided: Mapping[str, Measure], low: float, high: float) -> str:
+def _missing(undecided: Mapping[str, Measure], bands: Mapping[str, Band]) -> str:
     """Return what would decide the open parts."""
     if any(m.seeds < 2 for m in undecided.values()):
-        sides = {side(m.estimate, low, high) for m in undecided.values()}
+        sides = {side(m.estimate, *bands[part]) for part, m in undecided.items()}
         shown = {1: "holds", -1: "does not hold"}.get(sides.pop(), "is open") if len(sides) == 1 else "differs by part"
         return f"one training seed says nothing of methods; for these trained models the claim {shown}"
     if not all(math.isfinite(m.estimate.half_width + m.seed_variance) for m in undecided.values()):
         return "seeds that would settle it: not known"
     needed = [
-        seeds_needed(_gap(m.estimate.mean, low, high), m.problem_variance, m.seed_variance, freedom=m.freedom)
-        for m in undecided.values()
+        seeds_needed(_gap(m.estimate.mean, *bands[part]), m.problem_variance, m.seed_variance, freedom=m.freedom)
+        for part, m in undecided.items()
     ]
     known = [seeds for seeds in needed if seeds is not None]
     enough = f"about {max(known)}" if len(known) == len(needed) else f"more than {MOST_SEEDS}, on these problems"

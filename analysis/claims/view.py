@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from analysis import reading, statistics, text
+from analysis import paper, reading, results, statistics, text
 from analysis.beyond import admission
 from analysis.claims import BASE, CHANCE
 from analysis.claims.measures import NotTestable
 from analysis.probes import Probes
 from analysis.probes import read as read_probes
-from analysis.results import AVERAGE, on_seeds
+from analysis.results import AVERAGE
+from analysis.statistics import Side
 from analysis.study import Base, Block, Cell, Study, load
 from bapo.store.files import SUMMARY
 
@@ -91,15 +92,8 @@ class View:
         x_words, y_words = (text.thousands(n) if 1e3 <= n < 1e9 else f"{n:.3g}" for n in (x, y))
         return f"{self.title(a)} {x_words}, {self.title(b)} {y_words}"
 
-    def seeds(self, *methods: str) -> int:
-        return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))
-
-    def common_seeds(self, a: str, b: str) -> list[int]:
-        """Return the seeds that two methods share. Raises NotTestable without one."""
-        common = sorted(set.intersection(*({c.seed for c in self.block.methods[m]} for m in (a, b))))
-        if not common:
-            raise NotTestable(f"{self.title(a)} and {self.title(b)} have no training seed in common")
-        return common
+    def seeds(self, method: str) -> list[int]:
+        return [c.seed for c in self.block.methods[method]]
 
     def _once(self, what: str, cells: Sequence[Cell | Base], make: Callable[[], Made]) -> Made:
         key = (what, *(str(c.run) for c in cells))
@@ -127,14 +121,22 @@ class View:
             self.require_same(method, name, one.problems)
         return found
 
-    def accuracy(self, method: str, column: str = AVERAGE, seeds: Sequence[int] | None = None) -> list[np.ndarray]:
-        """Problems' means [S, n] of one benchmark or of each. seeds: of these alone, in their order."""
+    def accuracy(self, method: str, column: str = AVERAGE) -> Side:
+        """Problems' means [S, n] of one benchmark or of each."""
         base = self.block.base
         if method == BASE and (base is None or not finished(base, True)):
             raise NotTestable("the base model has not been evaluated")
         cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.block.methods[method]
         tables = [o.correct.mean(axis=2) for o in self._benchmarks(method, column, cells, reading.evaluations)]
-        return tables if seeds is None else on_seeds(tables, [c.seed for c in self.block.methods[method]], seeds)
+        return Side(tables, () if method == BASE else self.seeds(method))
+
+    def margin(self, column: str) -> float:
+        """Return the margin of equivalence in points; NaN where GRPO or its base is not evaluated here."""
+        try:
+            ends = [points(self.accuracy(m, column).tables) for m in (paper.REFERENCE, BASE)]
+        except (KeyError, NotTestable):
+            return float("nan")
+        return results.margin(self.block, ends[0] - ends[1])
 
     def curves(self, method: str) -> list[reading.Curve]:
         """Return the kept checkpoints of all seeds on each benchmark."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from analysis import study
 
 FOLDER = Path(__file__).resolve().parent
+#: the paper's method, the one that it is compared with, and where both start
+PROPOSED, REFERENCE, BASE = "bapo", "grpo", "base"
 #: what a table prints where it has no number
 NOTHING = ("", "-", "--", "\u2013", "\u2014")
 
@@ -103,6 +105,13 @@ class Block(Strict):
         """Return the same as a number; "677k" is 677000."""
         cell = parse(self.printed(method, column) or "")
         return cell.value if cell else None
+
+    def share_of_gain(self, method: str, column: str) -> float | None:
+        """Return the method's lead over GRPO as a share of what GRPO gains over the base; None without a number."""
+        of, reference, base = (self.value(m, column) for m in (method, REFERENCE, BASE))
+        if of is None or reference is None or base is None or method in (REFERENCE, BASE):
+            return None
+        return (of - reference) / (reference - base)
 
 
 class Part(Strict):

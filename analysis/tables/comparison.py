@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import reading, results, text
+from analysis import paper, reading, results, text
 from analysis.beyond import bases
 from analysis.page import Page, Table, at_scale
 from analysis.products import compared_file
-from analysis.results import AVERAGE, Comparison, Result
+from analysis.results import AVERAGE, Comparison, Result, share_columns
+from analysis.statistics import SeedMean
 from analysis.study import Block, Study
 from analysis.tables import table3
 
@@ -31,6 +32,7 @@ class Compared:
     reference: str
     against: Mapping[str, Mapping[str, Comparison]]
     over_base: Mapping[str, Mapping[str, Comparison]]  # likewise
+    shares: Mapping[str, Mapping[str, SeedMean]]  # likewise: (row - GRPO) / (GRPO - base)
     changed: Mapping[str, Sequence[str]]
     short: Mapping[str, Sequence[int]]  # method -> seeds whose run ended before it had used its budget
 
@@ -45,12 +47,14 @@ def compare(block: Block, study: Study) -> Compared:
     rows = results.collect(block, study)
     rows.sort(key=lambda r: (not r.is_base, r.method != study.reference))
     of = {r.method: r for r in rows}
+    margins = results.margins(block, rows)
     against, over_base = (
-        {name: results.against(rows, of[beside], name) for name, _ in results.columns(block) if beside in of}
+        {name: results.against(rows, of[beside], name, m) for name, m in margins.items() if beside in of}
         for beside in (study.reference, results.BASE)
     )
+    shares = {name: results.shares(rows, name) for name in margins}
     short = {method: reading.short_of_budget(cells, study) for method, cells in block.methods.items()}
-    return Compared(block, tuple(rows), study.reference, against, over_base, changes(block, study), short)
+    return Compared(block, tuple(rows), study.reference, against, over_base, shares, changes(block, study), short)
 
 
 # ------------------------------------------------------------------------------------------------ what changed
@@ -92,6 +96,9 @@ def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) ->
         cells += [text.change(test.difference.tested), text.p_number(test.adjusted), test.verdict]
     else:
         cells += ["reference" if row.method == compared.reference else text.MISSING, text.MISSING, text.MISSING]
+    share, printed = compared.shares[AVERAGE].get(row.method), paper_share(compared.block, row.method)
+    cells.append(text.change(share.tested) if share else text.MISSING)
+    cells.append(text.MISSING if printed is None else text.signed(100 * printed))
     cells += results.cost_cells(row.costs)
     listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
@@ -102,7 +109,7 @@ def table(compared: Compared) -> Table:
     columns = results.columns(compared.block)
     reference = next((r.title for r in compared.rows if r.method == compared.reference), compared.reference).lstrip("+")
     header = ["Method", *(title for _, title in columns), f"Avg minus {reference}", "p (Holm)", "Against it"]
-    header += [*results.COST_HEADER, "Changed"]
+    header += ["% of GRPO's gain", "The paper's", *results.COST_HEADER, "Changed"]
     below = [] if compared.against else [f"The study has no run of {compared.reference}, so nothing is compared."]
     below += [
         f"{row.title.lstrip('+')}: {seeds_of(compared.short[row.method])} ended at the limit of the steps, before the "
@@ -117,6 +124,12 @@ def table(compared: Compared) -> Table:
 # ------------------------------------------------------------------------------------------------ files
 
 
+def paper_share(block: Block, method: str) -> float | None:
+    """Return the paper's lead of a method over GRPO as a share of GRPO's gain, on average; None where it has none."""
+    printed = paper.match(block.task, block.model, block.paper_model)
+    return printed.share_of_gain(method, AVERAGE) if printed else None
+
+
 def long_rows(compared: Compared) -> list[dict[str, Any]]:
     """Return one row a method and column, in percent and points."""
     rows = []
@@ -125,6 +138,7 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
             m, test = row.mean(name), compared.against.get(name, {}).get(row.method)
             gain = compared.over_base.get(name, {}).get(row.method)
             seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
+            share, printed = compared.shares[name].get(row.method), paper_share(compared.block, row.method)
             rows.append(
                 {
                     **compared.block.keys(row.method),
@@ -137,10 +151,13 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     "seed_sd": 100 * m.seed_sd,
                     "reference": compared.reference,
                     **_difference(test, "difference", "se", "low", "high"),
-                    "paired_seeds": test.paired if test else None,
+                    "paired_seeds": len(test.difference.by_seed) if test else None,
                     "p": test.difference.tested.p if test else None,
                     "p_holm": test.adjusted if test else None,
+                    "margin": 100 * test.margin if test else None,
                     "verdict": test.verdict if test else "",
+                    **share_columns(share),
+                    "paper_share": None if printed is None or name != AVERAGE else 100 * printed,
                     **_difference(gain, "over_base", "low", "high"),
                     "over_base_p_holm": gain.adjusted if gain else None,
                     "changed": "; ".join(compared.changed.get(row.method, ())),

@@ -39,13 +39,14 @@ PANELS = {
 def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
     """Return a row for this run and one for the paper, of every task and model that has both methods.
 
-    averages, differences: the content of table1.csv and table1_differences.csv. Shares take GRPO's gain as exact.
+    averages, differences: the content of table1.csv and table1_differences.csv.
     """
     import pandas as pd
 
     averages, pairs = (frame[frame["benchmark"] == AVERAGE] for frame in (averages, differences))
     pairs = pairs[(pairs["a"] == REFERENCE) & (pairs["b"] == METHOD)].set_index(PLACE)
-    wide = averages.pivot(index=PLACE, columns="method", values=["mean", "paper", "seeds"])
+    shares = ["share", "share_low", "share_high"]
+    wide = averages.pivot(index=PLACE, columns="method", values=["mean", "paper", "seeds", *shares, "paper_share"])
     wide = wide.reindex(pairs.index, columns=pd.MultiIndex.from_product([wide.columns.levels[0], METHODS])).astype(
         float
     )
@@ -53,11 +54,10 @@ def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
     # the table has the other sign; one seed has no interval but over problems
     low, high = (-pairs[f"{end}_problems_and_seeds"].fillna(pairs[f"{end}_problems"]) for end in ("high", "low"))
     ours = {"seeds": wide["seeds"][METHOD], "points": -pairs["difference"], "low": low, "high": high}
-    theirs = {"points": wide["paper"][METHOD] - wide["paper"][REFERENCE]}
+    ours |= {share: wide[share][METHOD] for share in shares}
+    theirs = {"points": wide["paper"][METHOD] - wide["paper"][REFERENCE], "share": wide["paper_share"][METHOD]}
     both = ((HERE, over_base["mean"], ours), (PAPER, over_base["paper"], theirs))
     frame = pd.concat([pd.DataFrame({"set": name, "gain": gain, **columns}) for name, gain, columns in both])
-    for points, share in zip(*PANELS, strict=True):
-        frame[share] = 100 * frame[points] / frame["gain"].where(frame["gain"] > 0)
     frame = frame.loc[pairs.index].reset_index()
     return frame[frame["points"].notna()].astype({"seeds": "Int64"})
 

@@ -32,7 +32,7 @@ PARTS = (
     ("(b) Planning and visual geometry benchmarks", ("countdown", "geometry")),
 )
 #: titles of the columns after the benchmarks
-AVERAGES, COSTS = ("Avg", "SE"), ("Rollouts", "Type")
+AVERAGES, COSTS = ("Avg", "SE", "% of GRPO's gain"), ("Rollouts", "Type")
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,19 @@ class Section:
     columns: list[tuple[str, str]]
     comparisons: dict[str, dict[tuple[str, str], Comparison]]  # by column
     marks: dict[str, dict[str, str]]  # by column, by method
+    shares: dict[str, dict[str, statistics.SeedMean]]  # likewise: (row - GRPO) / (GRPO - base)
     paper: paper.Block | None
     replays: dict[str, Replay]  # by method, of those that replay
 
     @staticmethod
     def of(block: Block, study: Study) -> Section:
         rows, columns = results.collect(block, study), results.columns(block)
-        comparisons = {name: results.compare(rows, name) for name, _ in columns}
+        margins = results.margins(block, rows)
+        comparisons = {name: results.compare(rows, name, margins[name]) for name, _ in columns}
         marks = {name: results.marks(rows, name, pairs) for name, pairs in comparisons.items()}
         printed = paper.match(block.task, block.model, block.paper_model)
-        return Section(block, rows, columns, comparisons, marks, printed, replays(block, study))
+        shares = {name: results.shares(rows, name) for name, _ in columns}
+        return Section(block, rows, columns, comparisons, marks, shares, printed, replays(block, study))
 
 
 # ------------------------------------------------------------------------------------------------ the page
@@ -109,8 +112,10 @@ def _ours(section: Section, row: Result) -> list[Cell]:
         mean = row.mean(name)
         spread = text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else ""
         cells.append(Cell(text.percent(mean.problems), spread, section.marks.get(name, {}).get(row.method, "")))
-    error = text.number(100 * row.mean(AVERAGE).problems.se, 2)
-    return [*cells, Cell(error), Cell(text.thousands(row.costs["rollouts"])), Cell(row.kind or text.MISSING)]
+    share = section.shares[AVERAGE].get(row.method)
+    of_gain = text.change(share.tested) if share else text.MISSING
+    shown = [text.number(100 * row.mean(AVERAGE).problems.se, 2), of_gain, text.thousands(row.costs["rollouts"])]
+    return [*cells, *map(Cell, shown), Cell(row.kind or text.MISSING)]
 
 
 def _papers(section: Section, method: str) -> list[Cell]:
@@ -120,6 +125,8 @@ def _papers(section: Section, method: str) -> list[Cell]:
     title = f"paper: {section.paper.title}" if method == BASE else "paper"
     columns = [*(section.block.roles.get(name, name) for name, _ in section.columns), "se", "rollouts", "type"]
     printed = [section.paper.printed(method, column) or text.MISSING for column in columns]
+    share = section.paper.share_of_gain(method, AVERAGE)
+    printed.insert(-2, text.MISSING if share is None else text.signed(100 * share))
     return [Cell(shown, paper=True) for shown in (title, *printed)]
 
 
@@ -153,6 +160,8 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
             outcomes = [row.outcomes[b] for b, _ in block.benchmarks if name in (b, AVERAGE)]
             role = block.roles.get(name, name)
             value = section.paper.value(row.method, role) if section.paper else None
+            theirs = section.paper.share_of_gain(row.method, role) if section.paper else None
+            share = section.shares[name].get(row.method)
             yield {
                 **block.keys(row.method),
                 "method_title": row.title,
@@ -161,7 +170,7 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 "benchmark_title": title,
                 "problems": sum(len(o.problems) for o in outcomes),
                 "samples": outcomes[0].samples,
-                "seeds": 0 if row.is_base else len(row.seeds),
+                "seeds": len(row.seeds),
                 **text.points(m.problems, "mean", "se", "low", "high"),
                 "seed_sd": 100 * m.seed_sd,
                 **text.points(m.both, "se", "low", "high", suffix="_problems_and_seeds"),
@@ -169,12 +178,14 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 **{f"pass@{k}": _pass_at(k, outcomes) for k in (8, 32)},
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 "mark": section.marks[name].get(row.method, ""),
+                **results.share_columns(share),
                 **row.costs,
                 "replayed": 100 * replay.share if replay else 0.0,
                 "replaying_steps": replay.steps if replay else 0.0,
                 "paper_model": section.paper.title if section.paper else "",
                 "paper_benchmark": role,
                 "paper": value,
+                "paper_share": None if theirs is None else 100 * theirs,
                 **({} if row.is_base else {f"seed_{s}": 100 * v for s, v in zip(row.seeds, m.seed_means, strict=True)}),
             }
 
@@ -212,8 +223,11 @@ def differences(sections: list[Section]) -> pd.DataFrame:
             **text.points(c.difference.both, "se", "low", "high", suffix="_problems_and_seeds"),
             "p_problems_and_seeds": c.difference.both.p,
             "p_holm": c.adjusted,
+            "paired_seeds": len(c.difference.by_seed),
             "these_models_differ": c.differ,
             "real": c.real,
+            "margin": 100 * c.margin,
+            "verdict": c.verdict,
         }
         for s in sections
         for column in s.comparisons.values()

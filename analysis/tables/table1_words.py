@@ -45,9 +45,7 @@ def _interval(c: Comparison) -> str:
 def _verdict(c: Comparison, a: str, b: str) -> str:
     if c.differ and not c.real:
         return "these trained models differ; with one training seed the methods cannot be told apart"
-    if not c.real:
-        return "no significant difference (the rule is in the notes)"
-    return f"{a} is significantly {c.verdict} {b}"
+    return f"{a} is significantly {c.verdict} {b}" if c.real else c.verdict
 
 
 def _claim(section: Section, c: Comparison) -> str:

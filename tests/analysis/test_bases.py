@@ -12,6 +12,7 @@ from analysis import figures, style
 from analysis.beyond import bases
 from analysis.claims.measures import mean_of_bases, of_seeds
 from analysis.study import Study, load
+from analysis.tables import comparison
 
 SEEDS = (1, 2)
 #: model -> (base.seed, base.iterations, problems of 10 that BAPO solves in each seed; GRPO solves five)
@@ -60,22 +61,16 @@ def test_bases_of_one_kind_differ_in_their_seed_alone(root: Path) -> None:
     assert bases.of_one_kind(study_of(root, ("tiny", "tiny+weak")).blocks, study) == []
 
 
-def test_pooled_over_bases_by_hand() -> None:
-    flat = [[np.full((2, 6), d)] for d in (0.1, 0.3)]  # nothing but the base varies: draws are 0.1, 0.2 and 0.3
-    p = bases.pooled(flat, draws=2000)
-    assert p.by_base == pytest.approx((0.1, 0.3)) and p.mean == pytest.approx(0.2)
-    assert (p.low, p.high) == pytest.approx((0.1, 0.3))
-    # t with one degree of freedom: 12.706 times sd / sqrt(2) = 0.1
-    assert p.over_bases.high == pytest.approx(0.2 + 12.706 * 0.1, abs=1e-3)
-    # nothing but the problems varies: half of them at 1; 100 draws have sd 0.05, whatever the number of bases
-    same = [[np.tile([1.0, 0.0], (2, 50))]] * 3
-    p = bases.pooled(same, draws=4000)
-    assert (p.low, p.high) == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.012)
-    # nothing but the seeds: differences 0 and 1 of two seeds; each of two bases draws its own, sd sqrt(1/8 / 2)
-    seeds = [[np.array([[0.0] * 4, [1.0] * 4])]] * 2
-    assert bases.pooled(seeds, draws=4000).high == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="two or more bases"):
-        bases.pooled(flat[:1])
+def test_rows_over_bases_by_hand(root: Path) -> None:
+    """BAPO minus GRPO: 6 and 8 minus 5 of ten from one base, 5 and 5 minus 5 from the other: 20 and 0 points."""
+    study = study_of(root)
+    tables, rows = bases.over_bases([comparison.compare(block, study) for block in study.blocks], study)
+    row = next(r for r in rows if (r["method"], r["benchmark"]) == ("bapo", "avg"))
+    assert (row["base_1"], row["base_2"], row["difference"]) == pytest.approx((20, 0, 10))
+    # sd sqrt(200), SE 10, t with one degree of freedom: 12.706; wider than what each base says of itself
+    assert row["difference_high"] == pytest.approx(10 + 12.706 * 10, rel=1e-4)
+    assert (row["bases"], row["seeds"], row["verdict"]) == (2, 2, "not told apart")
+    assert row["p"] == pytest.approx(0.5) and tables[0].header[:3] == ("Method", "Each base", "Avg minus reference")
 
 
 def test_the_ledger_takes_the_wider_interval() -> None:

@@ -50,8 +50,11 @@ def test_differences_are_paired_on_the_problems_and_corrected(a: Path, tmp_path:
     b = write_results(tmp_path / "b", {**USUAL, "bapo": 7}, seeds=(3, 4), shift=5)
     found = lines(compare(a, b))
     assert found["grpo", "cd"].state == AGREES and found["bapo", "cd"].state == DIFFERS
-    sides = [[np.mean([bits(3, s, shift) for s in seeds], axis=2)] for seeds, shift in (((1, 2), 0), ((3, 4), 5))]
-    expected, line = statistics.difference_over_seeds(*sides).both, found["grpo", "cd"]
+    sides = [
+        statistics.Side([np.mean([bits(3, s, shift) for s in seeds], axis=2)], seeds)
+        for seeds, shift in (((1, 2), 0), ((3, 4), 5))
+    ]
+    expected, line = statistics.difference(*sides).both, found["grpo", "cd"]
     assert line.compared is not None
     difference = line.compared.difference.tested
     assert (difference.mean, difference.half_width) == pytest.approx((expected.mean, expected.half_width))

@@ -68,7 +68,7 @@ def test_sampling_noise_is_the_spread_of_repeated_evaluations() -> None:
 
 
 def paired(a: np.ndarray, b: np.ndarray) -> s.Estimate:
-    return s.difference_over_seeds([a[None]], [b[None]]).problems
+    return s.difference(s.Side([a[None]], [1]), s.Side([b[None]], [1])).problems
 
 
 def test_a_paired_difference_is_the_paired_t_test() -> None:
@@ -178,32 +178,90 @@ def test_average_over_benchmarks() -> None:
 
 def test_difference_of_single_seeds_is_the_paired_test() -> None:
     a, b = bits(14), bits(15)
-    found = s.difference_over_seeds([a[None]], [b[None]])
+    found = s.difference(s.Side([a[None]], [1]), s.Side([b[None]], [1]))
     assert found.problems == s.clustered(a.mean(axis=1) - b.mean(axis=1))
     assert found.tested == found.problems  # nothing is known about seeds
 
 
-def test_difference_over_seeds() -> None:
+def apart(a: np.ndarray, b: np.ndarray) -> s.SeedDifference:
+    """a minus b of one benchmark, of seeds that they do not share."""
+    return s.difference(s.Side([a], range(len(a))), s.Side([b], range(100, 100 + len(b))))
+
+
+def test_seeds_that_two_sides_share_are_paired_and_only_these() -> None:
+    """Seeds 1 and 2 are on both sides, in another order; of each, d = 1, 0 and 0, 0: mean 1/4."""
+    a = s.Side([np.array([[9.0, 9.0], [1.0, 1.0], [1.0, 0.0]])], [7, 2, 1])
+    b = s.Side([np.array([[0.0, 0.0], [1.0, 1.0]])], [1, 2])
+    found = s.difference(a, b)
+    assert found.by_seed == {1: 0.5, 2: 0.0} and (found.mean, found.seeds, found.freedom) == (0.25, 2, 1.0)
+    # problems: d 1/2 and 0, variance 1/8 of 2; V_seeds (1/8) / 2 = V_interaction (1/4) / (2 2): no excess
+    assert found.problems.se == pytest.approx(0.25) and found.both.se == pytest.approx(0.25)
+    # what a seed shares cancels: 40 points more on both sides change nothing
+    more = s.Side([b.tables[0] + np.array([[0.4], [0.0]])], [1, 2])
+    moved = s.Side([a.tables[0] + np.array([[0.0], [0.0], [0.4]])], [7, 2, 1])
+    assert s.difference(moved, more).both.se == pytest.approx(found.both.se)
+    # none in common: independent, each side with its own; one given model has none
+    alone = s.difference(s.Side(a.tables, [7, 8, 9]), b)
+    assert alone.by_seed == {} and (alone.seeds, alone.freedom) == (2, 2.0)
+    given = s.difference(a, s.Side([np.array([[0.5, 0.5]])]))
+    assert given.by_seed == {} and (given.seeds, given.freedom) == (3, 1.0)
+
+
+def test_a_share_of_gain_by_hand() -> None:
+    # leads 1, 2, 3 over gains 4, 4, 4: 1/2, with the spread of the leads over 4
+    base, reference = np.zeros(3), np.full(3, 4.0)
+    (share,) = s.share_of_gain([reference + np.arange(1.0, 4)], [reference], [base])
+    assert share == pytest.approx([0.25, 0.5, 0.75])
+    # leads 1, 2 over gains 2, 4: half of the gain in each seed, so nothing varies
+    (share,) = s.share_of_gain([np.array([3.0, 6.0])], [np.array([2.0, 4.0])], [np.zeros(2)])
+    assert share == pytest.approx([0.5, 0.5])
+    # two benchmarks: leads 1 and 0 over gains 2 and 6, ratio of the means 1/8
+    tables = s.share_of_gain(
+        [np.array([[3.0]]), np.array([[6.0]])], [np.array([[2.0]]), np.array([[6.0]])], [np.zeros(1), np.zeros(1)]
+    )
+    assert np.mean([t.mean() for t in tables]) == pytest.approx(1 / 8)
+
+
+def test_equivalence_is_two_one_sided_tests() -> None:
+    # t(0.95, 10) = 1.8125: 0.5 + 1.8125 = 2.3125; the 95% interval reaches 2.728
+    e = s.Estimate(0.5, 1.0, 10)
+    assert e.equivalent(2.32) and not e.equivalent(2.31) and not s.Estimate(-0.5, 1.0, 10).equivalent(2.31)
+    assert not e.equivalent(float("nan")) and not s.Estimate(0.0, float("nan"), 0).equivalent(1)
+    low, high = (stats.ttest_1samp([1, 2, 3, 4], x, alternative=way).pvalue for x, way in ((1, "greater"), (4, "less")))
+    x = s.clustered(np.array([1.0, 2, 3, 4]) - 2.5)  # the margin 1.5 on either side of 2.5
+    assert x.equivalent(1.5) == (max(low, high) < 0.05)
+
+
+def test_the_base_is_a_random_effect() -> None:
+    # 1, 3, 5: sd 2, SE 2 / sqrt(3), 2 degrees; each base by itself is sure to 0.1
+    found = s.mean_over_bases([s.Estimate(x, 0.1, 9) for x in (1.0, 3.0, 5.0)])
+    assert (found.mean, found.se, found.df) == (3.0, pytest.approx(2 / 3**0.5), 2)
+    # bases that agree by chance do not shrink what each of them says
+    alike = s.mean_over_bases([s.Estimate(1.0, 0.5, 9), s.Estimate(1.001, 0.7, 4)])
+    assert (alike.mean, alike.se, alike.df) == (pytest.approx(1.0005), pytest.approx(0.6), 4)
+
+
+def test_difference_of_sides_that_share_no_seed() -> None:
     random = np.random.default_rng(16)
     hard = random.beta(0.7, 1.3, (1, 50))
     a = hard + random.normal(0.03, 0.02, (3, 1)) + random.normal(0, 0.05, (3, 50))
     b = hard + random.normal(0.00, 0.02, (4, 1)) + random.normal(0, 0.05, (4, 50))
-    there, back = s.difference_over_seeds([a], [b]), s.difference_over_seeds([b], [a])
+    there, back = apart(a, b), apart(b, a)
     assert there.mean == pytest.approx(a.mean() - b.mean())
     assert back.mean == -there.mean and back.both.se == pytest.approx(there.both.se)
     # paired on problems: far below the error of two independent sets of problems
-    apart = math.hypot(s.mean_over_seeds(a).problems.se, s.mean_over_seeds(b).problems.se)
-    assert there.problems.se < apart / 5
+    unpaired = math.hypot(s.mean_over_seeds(a).problems.se, s.mean_over_seeds(b).problems.se)
+    assert there.problems.se < unpaired / 5
     # seeds add their excess, each side its own; a given model adds none
     excess = [s.mean_over_seeds(x).both.se ** 2 - s.mean_over_seeds(x).problems.se ** 2 for x in (a, b)]
     assert there.both.se**2 == pytest.approx(there.problems.se**2 + sum(excess))
-    given = s.difference_over_seeds([a], [b], fixed=(False, True))
+    given = s.difference(s.Side([a], range(3)), s.Side([b]))
     assert given.both.se**2 == pytest.approx(there.problems.se**2 + excess[0])
     assert there.tested == there.both
     assert there.falling == pytest.approx(sum(s.mean_over_seeds(x).falling for x in (a, b)))
     assert given.falling == pytest.approx(s.mean_over_seeds(a).falling)
     with pytest.raises(ValueError, match="same problems"):
-        s.difference_over_seeds([a], [b[:, :-1]])
+        apart(a, b[:, :-1])
 
 
 def test_no_error_is_less_certain_than_its_least_certain_part() -> None:
@@ -212,7 +270,7 @@ def test_no_error_is_less_certain_than_its_least_certain_part() -> None:
     for _ in range(300):
         table = rng.normal(0, 1, 40)
         a, b = (table + rng.normal(0, 0.3, (2, 1)) + rng.normal(0, 1.5, (2, 40)) for _ in range(2))
-        assert s.difference_over_seeds([a], [b]).both.df >= 1
+        assert apart(a, b).both.df >= 1
 
 
 def test_seed_differences_are_not_found_where_there_are_none() -> None:
@@ -222,7 +280,7 @@ def test_seed_differences_are_not_found_where_there_are_none() -> None:
     for _ in range(600):
         hard = random.normal(0.5, 0.2, (1, 80))
         a, b = (hard + random.normal(0, 0.03, (3, 1)) + random.normal(0, 0.1, (3, 80)) for _ in range(2))
-        found = s.difference_over_seeds([a], [b])
+        found = apart(a, b)
         low["problems"] += found.problems.p < 0.05
         low["both"] += found.both.p < 0.05
     assert low["both"] / 600 < 0.08
@@ -266,6 +324,6 @@ def test_estimates_do_not_depend_on_the_order_of_problems_or_seeds(draws: int, s
     rows, columns = rng.permutation(seeds), rng.permutation(problems)
     mixed = s.mean_over_seeds(a[rows][:, columns])
     assert (mixed.mean, mixed.both.se) == pytest.approx((s.mean_over_seeds(a).mean, s.mean_over_seeds(a).both.se))
-    there, back = s.difference_over_seeds([a], [b]), s.difference_over_seeds([b], [a])
+    there, back = apart(a, b), apart(b, a)
     assert (there.mean, there.tested.se) == pytest.approx((-back.mean, back.tested.se))
     assert there.tested.low < there.mean < there.tested.high and there.both.se >= there.problems.se - 1e-15

@@ -108,11 +108,36 @@ def test_accuracy_claims(study: Path) -> None:
 
 
 def test_paired_seeds(study: Path) -> None:
-    query = {"name": "accuracy_difference", "of": "bapo", "over": "grpo", "paired": True}
-    (line,) = lines(study, {"query": query, "rule": {"above": 0}, "paper": "x"})
-    e = line.measure.estimate  # the same difference in each seed, so pairing changes nothing
-    assert e.mean == pytest.approx(31.25) and e.high - e.mean == pytest.approx(2.0227 * 6.25 / np.sqrt(39), rel=1e-4)
-    assert line.measure.freedom == 1.0 and ledger.as_dictionary(line)["varies"] == "problems, seeds"
+    """GRPO without its first seed: the two that both have are compared, and no other."""
+    shutil.rmtree(run_of(study, "grpo", 1))
+    both, alone = lines(
+        study, difference("bapo", "grpo", {"above": 0}), difference("bapo", "dapo", {"above": 0}, id="b")
+    )
+    assert (both.measure.seeds, alone.measure.seeds) == (2, 3) and both.measure.freedom == 1.0
+    assert both.measure.estimate.mean == pytest.approx(31.25)
+    assert ledger.as_dictionary(both)["varies"] == "problems, seeds"
+
+
+def test_equal_is_judged_by_the_margin(study: Path) -> None:
+    """The base solves no problem and GRPO 3/16 of them: the margin is half of the paper's 22.3% of that."""
+    asked = [
+        difference("dapo", "grpo", rule, id=name) for name, rule in (("equal", {"equal": True}), ("up", {"above": 0}))
+    ]
+    (without, _) = lines(study, *asked)
+    assert without.verdict.verdict == claims.NOT_TESTABLE and "margin" in without.verdict.reason
+    base = study / "base"
+    write_evaluation(base / "eval", {"cd34": bits(COUNTS["grpo"] * 0)})
+    content = read_json(study / "study.json")
+    bases = [{"task": "countdown", "model": "tiny", "run": str(base)}]
+    write_json(study / "study.json", content | {"bases": bases})
+    equal, up = lines(study, *asked)
+    margin = 0.5 * 10.84 / 48.66 * 100 * 1.5 / 8
+    assert equal.measure.margin == up.measure.margin == pytest.approx(margin)
+    # d = 1/8 and -1/8 at 15 problems each, else 0: SE sqrt(30 / 64 / 39 / 40), t(0.95, 39) = 1.6849, in points 2.92
+    e = equal.measure.estimate
+    assert e.mean == 0 and 1.6849 * e.se == pytest.approx(100 * 1.6849 * np.sqrt(30 / 64 / 39 / 40), rel=1e-6)
+    assert (1.6849 * e.se < margin) == (equal.verdict.verdict == claims.REPRODUCED)
+    assert (equal.verdict.verdict, up.verdict.verdict) == (claims.UNDERPOWERED, claims.UNDERPOWERED)
 
 
 def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
@@ -229,7 +254,9 @@ def test_the_whole_ledger_is_written(study: Path, capsys: pytest.CaptureFixture)
     rows, counts = content["claims"], content["counts"]
     assert {row["id"] for row in rows} == {c.id for c in entries.read()}
     assert sum(counts["lines"].values()) == len(rows) == len(pd.read_csv(out / "claims.csv"))
-    assert sum(counts["overall"].values()) == counts["claims"]
+    marked = [c.id for c in entries.read() if c.by_definition]
+    assert sum(counts["by_definition"].values()) == len(marked)
+    assert sum(counts["overall"].values()) == counts["claims"] - len(marked)
     figure6 = next(row for row in rows if row["id"] == "extreme_delay")
     assert (figure6["verdict"], figure6["missing"]) == (claims.NOT_TESTABLE, True)
 

@@ -13,9 +13,9 @@ from support.runs import write_claims
 from analysis import claims
 from analysis.claims import entries, verdicts
 from analysis.claims.entries import Rule
-from analysis.claims.measures import Measure, mean_of, of_two
+from analysis.claims.measures import Measure, mean_of, of_result
 from analysis.claims.queries import share_table
-from analysis.statistics import Estimate, difference_over_seeds
+from analysis.statistics import Estimate, Side, difference
 from bapo.errors import UserError
 
 # ------------------------------------------------------------------------------------------------ the entries
@@ -92,6 +92,34 @@ def test_verdicts(mean: float, se: float, rule: Rule, verdict: str) -> None:
     assert verdicts.judge({"a": measure(mean, se)}, rule, -20.0).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("mean", "rule", "verdict"),
+    [  # SE 1, t(10): 1.812 (90%) and 2.228 (95%); the margin is 3
+        (1.1, ABOVE, claims.NO_EFFECT),  # to 2.91
+        (1.2, ABOVE, claims.UNDERPOWERED),  # to 3.01
+        (-1.1, Rule(below=0.0), claims.NO_EFFECT),
+        (2.3, ABOVE, claims.REPRODUCED),
+        (-2.3, ABOVE, claims.CONTRADICTED),
+        (1.1, Rule(above=1), claims.UNDERPOWERED),  # a claim of a size is none of a direction
+        (1.1, Rule(equal=True), claims.REPRODUCED),
+        (1.2, Rule(equal=True), claims.UNDERPOWERED),
+        (5.3, Rule(equal=True), claims.CONTRADICTED),  # from 3.07
+    ],
+)
+def test_no_effect_larger_than_the_margin(mean: float, rule: Rule, verdict: str) -> None:
+    found = verdicts.judge({"a": measure(mean, 1.0, margin=3.0)}, rule)
+    assert found.verdict == verdict
+    if verdict == claims.NO_EFFECT:  # one-sided, of the nearer end: 1.9 standard errors
+        assert found.p == pytest.approx(Estimate(1.9, 1.0, 10).p / 2)
+    assert verdicts.judge({"a": measure(0.1, 1.0, seeds=1, margin=3.0)}, rule).verdict == claims.UNDERPOWERED
+
+
+def test_every_open_part_must_show_no_effect() -> None:
+    none, weak, good = measure(0, 1, margin=3.0), measure(2, 1, margin=3.0), measure(9, 1, margin=3.0)
+    assert verdicts.judge({"a": good, "b": none}, ABOVE).verdict == claims.NO_EFFECT
+    assert verdicts.judge({"a": none, "b": weak}, ABOVE).verdict == claims.UNDERPOWERED
+
+
 @pytest.mark.parametrize(("mean", "size"), [(2.0, "smaller"), (10.0, "as stated"), (20.0, "larger")])
 def test_size_is_told_apart_from_direction(mean: float, size: str) -> None:
     found = verdicts.judge({"a": measure(mean, 0.1)}, Rule(above=0.0, tolerance=3), 12.5)
@@ -139,16 +167,16 @@ def test_what_seeds_lower_and_what_they_do_not() -> None:
     """Two seeds that disagree problem by problem, the same on average: all of the spread is interaction."""
     a = np.array([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]])
     b = np.full((2, 4), 0.25)
-    found = difference_over_seeds([a], [b])
+    found = difference(Side([a], [1, 2]), Side([b], [3, 4]))
     # means over seeds 1/2 1/2 1 0: variance 1/6, / 4 problems; residuals 4 x 1/4 over (n-1)(S-1) = 3, / (n S) = 8
     assert found.problems.se**2 == pytest.approx(1 / 24)
     assert found.falling == pytest.approx(1 / 3 / 8)
-    m = of_two(found, 2, "points", 100)
+    m = of_result(found, "points")
     assert m.problem_variance == pytest.approx(100**2 * (1 / 24 - 1 / 24), abs=1e-9)
     assert m.seed_variance == pytest.approx(100**2 * found.both.se**2)  # x S / 2 = 1
-    assert np.isnan(difference_over_seeds([a[:1]], [b]).falling)
+    assert np.isnan(difference(Side([a[:1]], [1]), Side([b], [3, 4])).falling)
     # against one given model only one side has seeds, and their degrees of freedom are S - 1
-    assert (m.freedom, of_two(found, 2, "points", 100, one_freedom=True).freedom) == (2.0, 1.0)
+    assert (m.freedom, of_result(difference(Side([a], [1, 2]), Side([b])), "points").freedom) == (2.0, 1.0)
 
 
 def test_mean_over_tasks_and_share_tables() -> None:

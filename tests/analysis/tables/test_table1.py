@@ -121,9 +121,9 @@ def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expec
     raw = [c.difference.tested.p for c in found.values()]  # Holm counts every pair of the column
     assert len(found) == 3 and [c.adjusted for c in found.values()] == pytest.approx(statistics.holm(raw).tolist())
     # one training seed is one model: these models may differ, and nothing is said of methods
-    single = compare([replace(row, accuracy={"x": row.accuracy["x"][:1]}) for row in rows], "x")
+    single = compare([replace(row, seeds=(0,), accuracy={"x": row.accuracy["x"][:1]}) for row in rows], "x")
     assert not any(c.real for c in single.values()) and marks(rows, "x", single) == {}
-    base = Result("base", "base", "", (0,), {}, {"x": accuracies(0.1, 9)[:1]}, {})  # one given model
+    base = Result("base", "base", "", (), {}, {"x": accuracies(0.1, 9)[:1]}, {})  # one given model
     assert compare([base, *rows], "x")["base", "c"].real
 
 

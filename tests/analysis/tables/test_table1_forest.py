@@ -9,6 +9,7 @@ import pytest
 from support.runs import place, write_run, write_study
 
 from analysis.__main__ import main
+from analysis.statistics import t_quantile
 from analysis.tables.table1 import forest
 
 NAMES = ("cd34", "cd4")
@@ -52,7 +53,11 @@ def test_the_numbers_by_hand(written: Path) -> None:
     pair = pairs.loc[("grpo", "bapo", "avg")]
     ends = -pair.high_problems_and_seeds, -pair.low_problems_and_seeds
     assert (frame.low["here"], frame.high["here"]) == pytest.approx(ends, rel=1e-5) and ends[0] < 31.25 < ends[1]
-    assert frame.share_high["here"] == pytest.approx(100 * ends[1] / 18.75, rel=1e-5)
+    # delta method, d - 5/3 g over the gain 3/16. Means over seeds: 0 -5/3 1 0 on cd34 and 0 -1/3 1/2 1/2 on cd4, so the
+    # variances are 11/36 and 1/24, the error sqrt(25/288); the seeds (1/24 and -1/24) add nothing to it
+    half = t_quantile(3.797) * 100 * 16 / 3 * (25 / 288) ** 0.5
+    assert frame.share_high["here"] == pytest.approx(500 / 3 + half, rel=1e-3)
+    assert frame.share_low["here"] == pytest.approx(500 / 3 - half, rel=1e-3)
 
 
 def test_a_later_file_replaces_its_own_set_and_the_paper_comes_last(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pandas as pd
 import pytest
 from support.runs import place, write_evaluation, write_run, write_study
 
+from analysis import paper
 from analysis.__main__ import main
-from analysis.results import Result, against, paired
-from analysis.study import load
+from analysis.results import BASE, Result, against, difference, margin, shares
+from analysis.study import Block, load
 
 Bits = dict[str, list[list[int]]]
 
@@ -61,7 +63,9 @@ def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
     assert math.isnan(frame.loc[("bapo", "a"), "difference"]) and math.isnan(frame.loc[("base", "a"), "difference"])
 
 
-# ------------------------------------------------------------------------------------------------ regimes
+# ------------------------------------------------------------------------------------------------ by hand
+
+COUNTDOWN = Block("countdown", "qwen2-112k", "Countdown", "Tiny", None, {}, (("a", "A"),), {}, None)
 
 
 def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result:
@@ -71,10 +75,10 @@ def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result
 def test_seeds_are_paired_by_their_number() -> None:
     reference = row("grpo", [[0, 0, 1, 1], [1, 1, 1, 1]], (1, 2))
     subject = row("bapo", [[9, 9, 9, 9], [1, 1, 1, 1], [0, 1, 1, 1]], (7, 2, 1))
-    pair = paired(subject, reference, "a")
+    found = difference(subject, reference, "a").difference
     # seed 1: 0.75 - 0.5; seed 2: 1 - 1; seed 7 has no partner. Mean 1/8
-    assert pair.by_seed == {1: 0.25, 2: 0.0} and pair.difference.mean == 0.125
-    assert paired(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a") is None
+    assert found.by_seed == {1: 0.25, 2: 0.0} and found.mean == 0.125
+    assert not difference(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a").difference.by_seed
 
 
 def test_what_a_seed_shares_cancels() -> None:
@@ -83,11 +87,53 @@ def test_what_a_seed_shares_cancels() -> None:
     reference = np.array([rng.permutation(np.arange(20) < 4 * s) for s in range(5)], dtype=float) * 0.5
     subject = reference + np.tile([0.2, 0.0], 10)
     rows = [row(name, table.tolist(), (1, 2, 3, 4, 5)) for name, table in (("bapo", subject), ("grpo", reference))]
-    pair = paired(*rows, "a")
-    estimate = pair.difference.tested
-    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(pair.by_seed.values()), 9)) == {0.1}
+    found = against(rows, rows[1], "a")["bapo"].difference
+    estimate = found.tested
+    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(found.by_seed.values()), 9)) == {0.1}
     # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
     assert estimate.se == pytest.approx(math.sqrt(0.2 / 19 / 20)) and estimate.p < 0.001
-    # the comparison pairs them as well; as independent seeds they would hide the difference
-    found = against(rows, rows[1], "a")["bapo"]
-    assert found.paired == 5 and found.difference.tested.se == pytest.approx(estimate.se)
+
+
+def test_effects_are_shares_of_what_grpo_gains() -> None:
+    base, grpo = row(BASE, [[0.1, 0.3]], ()), row("grpo", [[0.5, 0.7], [0.5, 0.7]], (1, 2))
+    bapo = row("bapo", [[0.5, 0.9], [0.5, 0.9]], (1, 2))  # 0.1 above, where GRPO gains 0.4
+    found = shares([base, grpo, bapo], "a")
+    assert list(found) == ["bapo"] and found["bapo"].mean == pytest.approx(0.25)
+    # the problems' shares are 0 and 1/2: SE 1/4, whatever the seeds
+    assert found["bapo"].tested.se == pytest.approx(0.25)
+    assert shares([grpo, bapo], "a") == {} and shares([row(BASE, [[0.9, 0.9]], ()), grpo, bapo], "a") == {}
+
+
+@pytest.mark.parametrize(
+    ("model", "share"),
+    [  # (BAPO - GRPO) / (GRPO - base) of the averages that Table 1 prints
+        ("deepseek-r1-distill-qwen-1.5b", (56.01 - 51.58) / (51.58 - 48.90)),
+        ("qwen2.5-math-1.5b", (60.25 - 49.41) / (49.41 - 0.75)),
+        ("qwen2.5-math-7b", (68.13 - 60.50) / (60.50 - 1.81)),
+        ("qwen2.5-vl-3b", (43.22 - 39.78) / (39.78 - 16.98)),
+        ("qwen2.5-vl-7b", (45.33 - 43.97) / (43.97 - 33.25)),
+    ],
+)
+def test_the_paper_in_shares(model: str, share: float) -> None:
+    assert paper.table1()[model].share_of_gain("bapo", "avg") == pytest.approx(share)
+    assert paper.table1()[model].share_of_gain("grpo", "avg") is None
+
+
+def test_verdicts_by_the_margin() -> None:
+    """The margin is half of the paper's 22.3%: 4.456 points where GRPO gains 40."""
+    points = margin(COUNTDOWN, 0.4)
+    assert points == pytest.approx(0.5 * 10.84 / 48.66 * 0.4)
+    assert math.isnan(margin(COUNTDOWN, -0.1)) and math.isnan(margin(replace(COUNTDOWN, task="no such task"), 0.4))
+    grpo = row("grpo", [[0.5] * 4] * 2, (1, 2))
+    for each, verdict in {
+        # d of the four problems, the same in both seeds: SE = sd / 2, t with 3 degrees: 2.353 (90%), 3.182 (95%)
+        (0.01, 0.01, -0.01, -0.01): "no effect larger than 4.5 points",  # SE 0.58 points, 90% interval to 1.36
+        (0.04, 0.04, -0.04, -0.04): "not told apart",  # SE 2.31, to 5.43
+        (0.02, 0.02, 0.01, 0.01): "above",  # 1.5 with SE 0.29: within the margin, and told apart from 0
+        (-0.2, -0.2, -0.1, -0.1): "below",
+    }.items():
+        rows = [row("bapo", [[0.5 + d for d in each]] * 2, (1, 2)), grpo]
+        assert against(rows, grpo, "a", points)["bapo"].verdict == verdict
+        assert against(rows, grpo, "a")["bapo"].verdict != "no effect larger than 4.5 points"  # without a margin
+    one = [row("bapo", [[0.51, 0.49] * 2], (1,)), row("grpo", [[0.5] * 4], (1,))]  # one seed is one model
+    assert against(one, one[1], "a", points)["bapo"].verdict == "not told apart"
