@@ -90,7 +90,7 @@ def split(row: Result) -> dict[str, float]:
     parts = contributions(benchmarks)
     counts = {
         "problems": sum(y.shape[1] for y in benchmarks),
-        "seeds": len(row.seeds),
+        "seeds": benchmarks[0].shape[0],
         "samples": benchmarks[0].shape[2],
     }
     half = {f"{kind}_for_half": for_half(parts, kind, counts[kind]) for kind in FALLS}

@@ -125,13 +125,13 @@ PRODUCT = """## Countdown
 | Method | CD | Avg | Verdict |
 | :-- | --: | --: | :-- |
 | **Base** | 14.2 ± 1.6 | 11.1 ± 0.9 | |
-| +GRPO | 25.9 ± 2.9 (sd 1.4) | **21.4 ± 1.8** (sd 0.4) | no real difference |
+| +GRPO | 25.9 ± 2.9 (sd 1.4) | **21.4 ± 1.8** (sd 0.4) | not told apart |
 """
 PAGE = """
 <!-- evidence: laptop/table1 table1 -->
 | method | Avg | Verdict |
 |---|---|---|
-| GRPO | 21.4 ± 1.8 | no real difference |
+| GRPO | 21.4 ± 1.8 | not told apart |
 """
 
 
@@ -142,7 +142,7 @@ PAGE = """
         ("21.4 ± 1.8", "21.4", []),
         ("21.4 ± 1.8", "21.5 ± 1.8", ["GRPO, Avg: 21.5 ± 1.8, but the evidence gives 21.4 ± 1.8 (sd 0.4)"]),
         ("21.4 ± 1.8", "2", ["GRPO, Avg: 2, but"]),
-        ("no real difference", "", ["GRPO, Verdict: , but"]),
+        ("not told apart", "", ["GRPO, Verdict: , but"]),
         ("| GRPO", "| DAPO", ["no row DAPO"]),
         ("| Avg", "| Mean", ["no column Mean"]),
     ],
