@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import reading, style, text
-from analysis.beyond import words
 from analysis.statistics import Estimate
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
@@ -265,7 +264,7 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
         return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
     frame = pd.DataFrame(rows)
     kinds, titles = list(dict.fromkeys(frame["stored"])), list(dict.fromkeys(frame["title"]))
-    caption = words("admission", note=study.note)[0]
+    caption = text.words("admission", note=study.note)[0]
     fig, panels = style.grid(caption, len(kinds), len(kinds), 0.3 * (len(titles) + 2), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
         here = frame[frame["stored"] == kind]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, results, statistics, text
-from analysis.beyond import words
 from analysis.page import Table
 from analysis.results import AVERAGE, COST_HEADER, cost_cells
 from analysis.study import Block, Study
@@ -66,7 +65,7 @@ def over_bases(compared: Sequence[Compared], study: Study) -> tuple[list[Table],
         found.sort(key=lambda row: methods.index(row["method"]))
         shown = [_cells(row, same) for row in found if row["benchmark"] == AVERAGE]
         title = f"{blocks[0].task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
-        below = words("bases", bases=", ".join(b.model_title for b in blocks))
+        below = text.words("bases", bases=", ".join(b.model_title for b in blocks))
         tables.append(Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below))
         rows += found
     return tables, rows

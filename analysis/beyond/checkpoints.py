@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, statistics, text
-from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
@@ -169,7 +168,7 @@ def write(study: Study, out: Path) -> list[Path]:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
     named = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
     named |= {"seeds": text.counted([row["seeds"] for row in every], "seed"), "splits": str(SPLITS)}
-    notes = [*words("checkpoints", **named), *study.notes]
+    notes = [*text.words("checkpoints", **named), *study.notes]
     caption = "The last checkpoint, the best on validation problems and the best on the test problems."
     page = Page(at_scale("Choice of the checkpoint", study.scale), tables, notes, caption=caption)
     return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="shown"))

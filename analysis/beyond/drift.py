@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, results, style, text
-from analysis.beyond import words
 from analysis.figures import frames
 from analysis.results import AVERAGE
 from bapo.store.files import STEPS
@@ -34,7 +33,7 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     curves = sorted(set(zip(frame["rate"], frame["steps"], strict=True)))
     longer = len({steps for _, steps in curves}) > 1
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
-    caption = words("drift", seeds=frames.seed_words(study.blocks), note=study.note)[0]
+    caption = text.words("drift", seeds=frames.seed_words(study.blocks), note=study.note)[0]
     fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4, sharey=True)
     for axes, (task, model, family) in zip(panels, places, strict=True):
         here = frames.of(frame, task=task, model=model, family=family)

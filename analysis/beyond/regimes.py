@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, results, statistics, style, text
-from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.probes import read as read_probes
 from analysis.results import AVERAGE
@@ -126,13 +125,13 @@ def write(study: Study, out: Path) -> list[Path]:
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
     table = Table(f"{title}, average accuracy", header, lines, "lr" + "l" * len(BUDGETS))
     seeds = text.counted([row["seeds"] for row in rows], "seed")
-    notes = words("regimes", seeds=seeds, level=results.LEVEL, count=len(rows))
+    notes = text.words("regimes", seeds=seeds, level=results.LEVEL, count=len(rows))
     data = pd.DataFrame(rows).drop(columns=["title", "shown"])
     files = Page(at_scale("Difficulty regimes", study.scale), [table], [*study.notes, *notes]).write(
         out, "regimes", data
     )
     with style.settings():
-        fig = _figure(data, words("regimes caption", title=title, note=study.note)[0])
+        fig = _figure(data, text.words("regimes caption", title=title, note=study.note)[0])
         return files + style.save(fig, data, out, "regimes_figure", f"{title} by difficulty")
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import statistics, style, text
-from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.statistics import Estimate
 from bapo.errors import UserError
@@ -163,7 +162,7 @@ def write(trials: Path, out: Path) -> list[Path]:
     c, changed, of_trials = sweep.content, changes(sweep), _rows(sweep)
     named = {"samples": c["validation"]["samples"], "problems": sweep.reference.shape[1]}
     named["seeds"] = text.counted([len(c["seeds"])], "training seed")
-    notes = [*filter(None, [c["note"]]), *words("sweep", **named)]
+    notes = [*filter(None, [c["note"]]), *text.words("sweep", **named)]
     cells = [
         [r["title"], *(r.get(k, text.MISSING) for k in ("from", "to", "shown")), text.p_number(r.get("p_holm"))]
         for r in changed

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
-from analysis.beyond import words
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from bapo.algorithm import theory
@@ -129,7 +128,7 @@ def write(study: Study, out: Path) -> list[Path]:
             ["Runs", *TERMS],
             [[name, *_terms(frame)] for name, frame in found.items()],
             "l" + "r" * len(TERMS),
-            words("theory below"),
+            text.words("theory below"),
         ),
         Table(
             "How often the bound says nothing (not positive, or unknown)",
@@ -139,6 +138,6 @@ def write(study: Study, out: Path) -> list[Path]:
         ),
     ]
     page = Page(
-        at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*words("theory"), *study.notes]
+        at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*text.words("theory"), *study.notes]
     )
     return page.write(out, "theory_monitor", pd.concat(found.values(), ignore_index=True))

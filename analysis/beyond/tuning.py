@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, statistics, text
-from analysis.beyond import words
 from analysis.page import RULE, Cell, Page, Table, at_scale
 from analysis.probes import read as read_probes
 from analysis.results import COST_HEADER, cost_cells, costs_of
@@ -160,6 +159,6 @@ def write(study: Study, out: Path) -> list[Path]:
         tables.append(Table(block.title, HEADER, lines, "llrrllrrr", sentences(block, methods, study)))
     prompts = text.span([row["problems"] for row in every])
     seeds = text.counted([row["seeds"] for row in every], "training seed")
-    notes = [*study.notes, *words("tuning", prompts=prompts, seeds=seeds)]
+    notes = [*study.notes, *text.words("tuning", prompts=prompts, seeds=seeds)]
     page = Page(at_scale("Hyper-parameters on held-out problems", study.scale), tables, notes)
     return page.write(out, "tuning", pd.DataFrame(every))
