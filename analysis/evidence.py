@@ -1,19 +1,19 @@
 """Evidence: what the analysis reads of a study's runs, in one file that is small enough to lie in the repository.
 
-``evidence/FOLDER/NAME.zip`` holds tables as parquet (zstd) and no pickles. FOLDER is that of the scale's results, such
-as ``laptop``. ``path`` in a table is that of a file in this folder, which :func:`unpack` writes again:
+``evidence/FOLDER/NAME.zip`` holds tables as parquet (zstd) and no pickles. FOLDER is the folder of the scale's results,
+such as ``laptop``. ``path`` in a table names a file in this folder, which :func:`unpack` writes again:
 
 ========================  =============================================================================================
 ``about.json``            when the runs started and ended, seeds, seconds, versions, and the digest of what was asked
 ``text.parquet``          path, text: the study's file; config.yaml, manifest.json and summary.json of every folder
 ``eval.parquet``          path, problem_id, samples, correct, parsed: counts of every run, benchmark and problem
-``curve.parquet``         path, step, problem_id, samples, correct: the same of kept checkpoints
+``curve.parquet``         path, step, problem_id, samples, correct: the counts of kept checkpoints
 ``probe.parquet``         path, step, set, prompt_id, samples, correct
 ``steps.parquet``         path, and as many of STEP_COLUMNS, from the first, as fit into LARGEST
 ========================  =============================================================================================
 
-Responses, groups.parquet and weights are left out. So a comparison lacks the figures of X2's admission and of the
-off-policy signal, and evidence gives no claim that reads groups, and not the sentences on replay below Table 1.
+Evidence lacks responses, groups.parquet and weights. So unpacked runs give neither the figures of X2's admission and of
+the off-policy signal, nor claims that read groups, nor the sentences on replay below Table 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a study wrote down before its first run: gates that must hold, and the rule that decides its question.
+"""What a study wrote down before its first run: gates that must hold, and the rules that decide its questions.
 
-``gates`` and ``decision`` of ``experiments/study/NAME.yaml`` are judged here by finished runs, in the file's order.
+This module judges ``gates`` and ``decisions`` of ``experiments/study/NAME.yaml`` by finished runs, in the file's order.
 A gate is a positive control: where one fails, this testbed cannot test the claim.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -26,9 +26,6 @@ from analysis.study import Block, Study
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.validate import Part, parse_yaml, read
-
-if TYPE_CHECKING:
-    pass
 
 #: mean, low or high (ends of the 95% interval), an order, and points; or p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
@@ -46,7 +43,7 @@ Rule = Annotated[str, Field(pattern=RULE.pattern)]
 
 
 class Quantity(Part):
-    """A number of each seed of the method ``of``, less that of ``minus`` with the same seed, in points.
+    """A measure of each seed of the method ``of``, less the measure of ``minus`` with the same seed, in points.
 
     measure: accuracy: at the end; gain: accuracy less the base model's; gain_share: the difference of two methods'
     accuracies in percent of the gain of ``minus``; unsolved: share of the probed training prompts at 0/G at the end;
@@ -122,7 +119,7 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
 
 
 def judge(block: Block, study: Study, rules: Registered) -> list[Judged]:
-    """Judge every gate, then the decision, by the runs of one block. Raises UserError for a method without runs."""
+    """Judge every gate, then every decision, by the runs of one block. Raises UserError for a method without runs."""
     values = cache(partial(_values, block, study))
     found = []
     for gate in rules.gates:
@@ -209,7 +206,7 @@ def _share(points: Estimate) -> Estimate:
 
 
 def table(judged: Sequence[Judged], title: str) -> Table:
-    """Return the gates and the decision as rows."""
+    """Return the gates and the decisions as rows."""
     rows = []
     for each in judged:
         compared = each.of.of + (f" minus {each.of.minus}" if each.of.minus else "")
@@ -221,7 +218,7 @@ def table(judged: Sequence[Judged], title: str) -> Table:
 
 
 def numbers(judged: Sequence[Judged], block: Block) -> list[dict[str, object]]:
-    """Return one row a gate for the CSV file, in points."""
+    """Return one row for each gate and decision of the CSV file, in points."""
     return [
         {
             **block.keys(each.of.of),
@@ -238,7 +235,7 @@ def numbers(judged: Sequence[Judged], block: Block) -> list[dict[str, object]]:
 
 
 def write(study: Study, out: Path) -> list[Path]:
-    """gates_STUDY.csv, .md and .tex. Raises UserError for a study without gates, or without the runs that they name."""
+    """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
     import pandas as pd
 
     rules = registered(study.name)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from analysis.study import Block, Study
 
-#: columns of steps.parquet, less the number of the origin
+#: columns of steps.parquet, without the origin's number
 RECORDED = ("surrogate", "clipped", "ess")
-#: a row of panels each: the column that is drawn, its name, and along what
+#: the column that a row of panels draws -> the name of its axis, and the column along which it is drawn
 MEASURES = {
     "smoothed": (r"mean of $\rho A$", "step"),
     "clipped": ("clipped tokens (%)", "staleness"),

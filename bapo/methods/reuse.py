@@ -26,9 +26,8 @@ class PromptReplay(Method):
     At most epsilon * B prompts of a step come from there, those with the smallest |p - 1/2| first, each at least C
     steps after it was last trained on and at most R times; the stream fills the rest.
 
-    The paper's algorithm could not be read; rules and values are those of a survey's summary. Taken here: ties come
-    back in the order of their entry, the buffer has no capacity, and a prompt that the stream draws again keeps its
-    count.
+    The paper's algorithm could not be read. Rules and values follow a survey's summary. Chosen here: ties come back in
+    the order of their entry, the buffer has no capacity, and a prompt that the stream draws again keeps its count.
     """
 
     Config = PromptReplayConfig
@@ -77,12 +76,12 @@ class FIFOReplayConfig(MethodConfig):
 class FIFOReplay(Method):
     """Uniform replay from a FIFO buffer (Arnal et al. 2604.08706, section 4).
 
-    Each step generates R groups, puts them into a buffer of the last N, and trains on B drawn uniformly from it:
-    g = 1/B sum_j G(theta, z_ij). What is drawn stays in the buffer. A step costs B + mu R, mu being the price of a
-    rollout in trained responses, so fewer rollouts are cheaper: gamma = (1 + mu R/B) / (1 + mu) of a step without
-    replay. The price is staleness, up to the horizon N/R, and reuse, the replay ratio B/R: both add to the gradient's
-    variance, sigma^2(N/R) (1/B + 1/N + rho/R). The best N/R minimises sigma^2(x) (sqrt(1/mu) + sqrt(rho + 1/x))^2, and
-    B/R = sqrt(mu / (rho + 1/x)): the dearer a rollout, the more replay.
+    Each step generates R groups, puts them into a buffer of the last N, and trains on B drawn uniformly from it: g =
+    1/B sum_j G(theta, z_ij). While the buffer holds fewer than B, all of them are drawn. They stay in the buffer. A
+    step costs B + mu R, mu being the price of a rollout in trained responses, so fewer rollouts are cheaper: gamma = (1
+    + mu R/B) / (1 + mu) of a step without replay. The price is staleness, up to the horizon N/R, and reuse, the replay
+    ratio B/R: both add to the gradient's variance, sigma^2(N/R) (1/B + 1/N + rho/R). The best N/R minimises sigma^2(x)
+    (sqrt(1/mu) + sqrt(rho + 1/x))^2, and B/R = sqrt(mu / (rho + 1/x)): the dearer a rollout, the more replay.
 
     A step draws no group twice, as in the paper's Listing 5; its analysis draws with replacement. The paper's buffer
     holds single responses with the advantages of their groups; here a group stays together. Its asynchronous workers,
@@ -127,9 +126,10 @@ class FreshPERConfig(MethodConfig):
 class FreshPER(Method):
     """Freshness-aware prioritised replay (Ma et al. 2604.16918; Vision-CAIR/Freshness-Aware-PER).
 
-    A step trains on its fresh batch, then on K batches from a buffer, drawn with P_i = p_i^alpha / sum_j p_j^alpha,
-    p_i = p_i^base exp(-age_i / tau): a stratified draw, one group from each of equal shares of the mass. The loss of a
-    drawn group is weighted by (n P_i)^-beta over the largest such weight of the draw, n groups being stored.
+    A step trains on its fresh batch, then on K batches from a buffer that holds at least one batch. They are drawn with
+    P_i = p_i^alpha / sum_j p_j^alpha, p_i = p_i^base exp(-age_i / tau): a stratified draw, one group from each of equal
+    shares of the mass. The loss of a drawn group is weighted by (n P_i)^-beta over the largest such weight of the draw,
+    n groups being stored.
 
     The paper replays trajectories on REINFORCE++ with p^base = |reward| + epsilon. Here the unit is a group on GRPO's
     loss, so p^base is its mean |advantage| + 1e-6, the paper's choice where advantages are known: a group without an

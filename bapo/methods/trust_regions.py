@@ -99,9 +99,9 @@ class BAPOXi(Judged):
     gradient.) The ranges are the repository's "as used in the paper"; its script has [0.8, 0.95] and [1.2, 2]. Stale
     batches take the place of the authors' two passes over a batch.
 
-    The repository calls rho_0 = 0.5 a target, and compares it with the positive sum over the negative one in one place;
-    here it is the share. Advantages relative to a group add up to 0, so the share begins near a half, and the bounds
-    mostly end where they began or at b.
+    The repository calls rho_0 = 0.5 a target, and in one place compares it with the positive sum over the negative sum.
+    Here it is the positive share of the loss. Advantages relative to a group add up to 0, so the share begins near a
+    half, and the bounds mostly end where they began or at b.
     """
 
     Config = BAPOXiConfig
@@ -161,9 +161,9 @@ class MuGRPO(DelayedGRPO):
     a response with A < 0, all tokens behind the first whose ratio is below ``veto``: the current policy would hardly
     write what they follow. Dropped tokens still count in denominators.
 
-    The abstract and two notes on the paper could be read, not its numbers: v = 40, [0.1, 10] and a veto at the lower
-    bound are chosen here. A stage's responses are generated step by step from the stage's first policy, which are the
-    same responses.
+    Only the abstract and two notes on the paper could be read, without its numbers. So v = 40, [0.1, 10] and a veto at
+    the lower bound are chosen here. Each step generates its responses from the stage's first policy, which gives the
+    same responses as generating all at the start.
     """
 
     Config = MuGRPOConfig

@@ -132,7 +132,12 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def judge(truth: str, answer: str) -> bool:
-    """Return whether the library's score of an answer is 1: less is for a part of one. truth: the ground truth."""
+    """Return whether the library's score of an answer is 1, as smaller scores are for a part of one.
+
+    Args:
+        truth: the problem's ground truth, JSON.
+        answer: what a response gives as its answer.
+    """
     told = json.loads(truth)
     return _scorer(told["dataset"], json.dumps(told["arguments"])).score_answer(answer, told["entry"]) >= 1
 
