@@ -76,12 +76,14 @@ class FIFOReplayConfig(MethodConfig):
 class FIFOReplay(Method):
     """Uniform replay from a FIFO buffer (Arnal et al. 2604.08706, section 4).
 
-    Each step generates R groups, puts them into a buffer of the last N, and trains on B drawn uniformly from it: g =
-    1/B sum_j G(theta, z_ij). While the buffer holds fewer than B, all of them are drawn. They stay in the buffer. A
-    step costs B + mu R, mu being the price of a rollout in trained responses, so fewer rollouts are cheaper: gamma = (1
-    + mu R/B) / (1 + mu) of a step without replay. The price is staleness, up to the horizon N/R, and reuse, the replay
-    ratio B/R: both add to the gradient's variance, sigma^2(N/R) (1/B + 1/N + rho/R). The best N/R minimises sigma^2(x)
-    (sqrt(1/mu) + sqrt(rho + 1/x))^2, and B/R = sqrt(mu / (rho + 1/x)): the dearer a rollout, the more replay.
+    Each step generates R groups, puts them into a buffer of the last N, and trains on B drawn uniformly from it:
+    g = 1/B sum_j G(theta, z_ij). While the buffer holds fewer than B, all of them are drawn. They stay in the buffer.
+
+    A step costs B + mu R, mu being the price of a rollout in trained responses. So fewer rollouts are cheaper:
+    gamma = (1 + mu R/B) / (1 + mu) of a step without replay. The price is staleness, up to the horizon N/R, and reuse,
+    the replay ratio B/R: both add to the gradient's variance, sigma^2(N/R) (1/B + 1/N + rho/R). The best N/R minimises
+    sigma^2(x) (sqrt(1/mu) + sqrt(rho + 1/x))^2, and B/R = sqrt(mu / (rho + 1/x)): the dearer a rollout, the more
+    replay.
 
     A step draws no group twice, as in the paper's Listing 5; its analysis draws with replacement. The paper's buffer
     holds single responses with the advantages of their groups; here a group stays together. Its asynchronous workers,
