@@ -197,6 +197,8 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
 
     try:
         with zipfile.ZipFile(file) as archive:
+            if sum(member.file_size for member in archive.infolist()) > 10 * LARGEST:
+                raise ValueError("it is larger than evidence may be")
             names = [name for name in archive.namelist() if name != ABOUT]
             tables = {Path(name).stem: pd.read_parquet(io.BytesIO(archive.read(name))) for name in names}
             return json.loads(archive.read(ABOUT)), tables
@@ -213,6 +215,9 @@ def unpack(file: Path, out: Path) -> Path:
     """
     described, tables = read(file)
     home, written = out / described["folder"], set[Path]()
+    names = [described["folder"], *(name for rows in tables.values() for name in rows["path"].unique())]
+    if outside := [name for name in names if name in ("", ".") or Path(name).is_absolute() or ".." in Path(name).parts]:
+        raise UserError(f"{file}: {outside[0]} is no place in a folder of results; do not use this file")
     texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
     for path in texts:
         if path.name == SUMMARY and path.exists() and "evidence" not in read_json(path):

@@ -194,10 +194,10 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
     """Say first what the study can say."""
     failed = [each.says for each in judged if isinstance(each.of, Gate) and each.verdict == "fails"]
     if failed:
-        return f'This testbed cannot test the claim that {rules.claim}: the gate "{"; ".join(failed)}" fails.'
+        return f"This testbed cannot test the claim that {rules.claim}. What fails is: {'; '.join(failed)}."
     decided = next((each for each in judged if isinstance(each.of, Decision)), None)
     if decided is None:
-        return f"This testbed can test the claim that {rules.claim}: every gate holds."
+        return f"Every gate holds, so this testbed can test the claim that {rules.claim}."
     return f"Every gate holds. {decided.says} {decided.verdict.capitalize()}: {text.change(_share(decided.estimate))}."
 
 
@@ -210,9 +210,11 @@ def table(judged: Sequence[Judged], title: str) -> Table:
     rows = []
     for each in judged:
         compared = each.of.of + (f" minus {each.of.minus}" if each.of.minus else "")
-        must = each.of.must if isinstance(each.of, Gate) else [*each.of.support, "against: ", *each.of.contradiction]
+        rule = " and ".join(each.of.must if isinstance(each.of, Gate) else each.of.support)
+        if isinstance(each.of, Decision):
+            rule += f"; against it {' and '.join(each.of.contradiction)}"
         shown = text.change(_share(each.estimate))
-        rows.append([each.says, compared, each.of.measure, shown, ", ".join(must).replace(": , ", ": "), each.verdict])
+        rows.append([each.says, compared, each.of.measure, shown, rule, each.verdict])
     header = ["Written down before the runs", "Of", "Measure", "Points", "Rule", "Verdict"]
     return Table(f"Gates: {title}", header, rows, "lllrll")
 

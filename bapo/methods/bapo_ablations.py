@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.losses import LossInputs
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt, above
+from bapo.algorithm.rollouts import REPLAYED, Group, Prompt, above
 from bapo.methods.bapo import BAPO, Groups
 from bapo.methods.bapo_options import BAPOConfig
 from bapo.methods.base import Batch, Sampler
-from bapo.methods.luffy import MixedMethod, mixed, shaped_loss
+from bapo.methods.dapo import DAPOConfig, dynamic_sampling
+from bapo.methods.luffy import LUFFYConfig, MixedMethod, mixed, shaped_loss
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+SHAPE = LUFFYConfig().shape  #: of an expert's ratio
 
 
 class BAPOWithoutX2(BAPO):
@@ -91,10 +95,6 @@ class BAPOShuffled(BAPO):
         ]
 
 
-class FilledConfig(BAPOConfig):
-    max_generation_batches: PositiveInt = 4  # DAPO's
-
-
 class BAPOFilled(BAPOWithX1Only):
     """X1 filled up by dynamic sampling, as DAPO's batch: the most that X2 and X3 could add by filling the batch.
 
@@ -102,26 +102,14 @@ class BAPOFilled(BAPOWithX1Only):
     answered by the rollout policy.
     """
 
-    Config = FilledConfig
-    config: FilledConfig
     summary = "control: BAPO whose batch is filled with fresh groups"
     source = "control of paper eq. 5; DAPO's dynamic sampling"
     cost = "1 to 4 x rollouts"
 
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
-        groups, drawn = self.filtered_fresh(step, fresh), list(fresh)
-        for _ in range(1, self.config.max_generation_batches):
-            if len(groups) >= self.batch_size:
-                break
-            prompts = sampler.draw(self.batch_size)
-            more = [g.as_origin(FRESH) for g in sampler.regenerate(prompts, policy="rollout")]
-            drawn += more
-            groups += self.filtered_fresh(step, more)
+        keep, most = partial(self.filtered_fresh, step), DAPOConfig().max_generation_batches
+        groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, most, policy="rollout")
         return self.batch(drawn, groups[: self.batch_size], [], [], [])
-
-
-class OracleConfig(BAPOConfig):
-    shape: NonNegativeFloat = 0.1  # LUFFY's gamma
 
 
 class BAPOOracle(MixedMethod, BAPO):
@@ -131,8 +119,7 @@ class BAPOOracle(MixedMethod, BAPO):
     neither clipped nor penalised; all other responses have BAPO's loss. A prompt without a solution keeps its group.
     """
 
-    Config = OracleConfig
-    config: OracleConfig  # type: ignore[assignment]  # BAPO's options, not those of LUFFY's scripts
+    config: BAPOConfig  # type: ignore[assignment]  # BAPO's options, not those of LUFFY's scripts
     summary = "control: BAPO with an expert's solution in each group of X2"
     source = "control of paper eq. 6; LUFFY's mixed groups"
     cost = "1 + 1/(2m) x rollouts at most, and an expert"
@@ -153,4 +140,4 @@ class BAPOOracle(MixedMethod, BAPO):
         return True
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
-        return shaped_loss(ratio, inputs, self.config.shape)
+        return shaped_loss(ratio, inputs, SHAPE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -37,22 +38,38 @@ class DAPO(Method):
     cost = "1 to 4 x rollouts"
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        kept, rejected, generated = [], [], 1
-        while True:
-            for group in fresh:
-                if group.rewards.max() > group.rewards.min():  # std > 0, but safe from rounding
-                    kept.append(group)
-                else:
-                    rejected.append((group, "equal rewards"))
-            if len(kept) >= self.batch_size or generated >= self.config.max_generation_batches:
-                break
-            # the policy has not changed since the rollout, so this is still on policy
-            fresh = [g.as_origin(FRESH) for g in sampler.regenerate(sampler.draw(self.batch_size))]
-            generated += 1
+        most = self.config.max_generation_batches
+        kept, drawn, generated = dynamic_sampling(fresh, with_signal, sampler, self.batch_size, most)
         if len(kept) < self.batch_size and self.config.at_limit == "raise":
             raise UserError(
                 f"step {step}: only {len(kept)} of {self.batch_size} groups have a signal after {generated} generation "
                 "batches; raise method.max_generation_batches or set method.at_limit=train"
             )
+        rejected = [(g, "equal rewards") for g in drawn if not with_signal([g])]
         rejected += [(g, "batch full") for g in kept[self.batch_size :]]
         return Batch(kept[: self.batch_size], rejected, {"generation_batches": generated})
+
+
+def with_signal(groups: list[Group]) -> list[Group]:
+    """Return the groups whose rewards differ: std > 0, but safe from rounding."""
+    return [g for g in groups if g.rewards.max() > g.rewards.min()]
+
+
+def dynamic_sampling(
+    fresh: list[Group],
+    keep: Callable[[list[Group]], list[Group]],
+    sampler: Sampler,
+    size: int,
+    most: int,
+    policy: str = "current",
+) -> tuple[list[Group], list[Group], int]:
+    """Draw further batches of ``size`` prompts until ``keep`` keeps ``size`` groups, for at most ``most`` batches.
+
+    The policy has not changed since the rollout, so further groups are as fresh. Returns the kept groups, all groups,
+    and the number of batches, ``fresh`` included.
+    """
+    kept, drawn, generated = keep(fresh), list(fresh), 1
+    while len(kept) < size and generated < most:
+        more = [g.as_origin(FRESH) for g in sampler.regenerate(sampler.draw(size), policy=policy)]
+        kept, drawn, generated = kept + keep(more), drawn + more, generated + 1
+    return kept, drawn, generated

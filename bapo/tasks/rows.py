@@ -22,7 +22,7 @@ _LONGEST = 2000  #: characters; longer answers are wrong
 #: ``answer_in`` -> the answer of a response, None where there is none; and a response that has the answer there
 PLACES: Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]] = {
     "box": (last_box, boxed),
-    "tag": (last_tagged, "<answer>{}</answer>".format),
+    "tag": (lambda response: (found := last_tagged(response)) and found.strip(), "<answer>{}</answer>".format),
     "all": (lambda response: without_thinking(response).strip() or None, str),
 }
 
@@ -46,7 +46,7 @@ class RowsTask(RealTask):
 
     def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
         answer = PLACES[self.answer_in][0](response)
-        if answer is None or len(answer := answer.strip()) > _LONGEST:
+        if answer is None or len(answer) > _LONGEST:
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
             return mathematics.judge(answer, golds)

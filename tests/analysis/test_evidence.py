@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from support.runs import write_results
 
@@ -117,3 +119,23 @@ def test_what_is_no_evidence_is_named(content: bytes | None, tmp_path: Path, cap
     assert (
         "some.zip" in capsys.readouterr().err and json.dumps(sorted(tmp_path.iterdir()), default=str).count("back") == 0
     )
+
+
+@pytest.mark.parametrize(
+    ("folder", "place"), [("laptop", "../outside.json"), ("laptop", "/outside.json"), ("..", "studies/a.json")]
+)
+def test_a_strangers_file_writes_nowhere_else(folder: str, place: str, tmp_path: Path, capsys) -> None:
+    text = pd.DataFrame({"path": [place], "text": ["{}"]})
+    text.to_parquet(tmp_path / "text.parquet")
+    with zipfile.ZipFile(tmp_path / "strange.zip", "w") as archive:
+        archive.writestr("about.json", json.dumps({"folder": folder, "study": "a"}))
+        archive.write(tmp_path / "text.parquet", "text.parquet")
+    assert main(["unpack", str(tmp_path / "strange.zip"), "--out", str(tmp_path / "back" / "here")]) == 2
+    assert (folder if folder == ".." else place) in capsys.readouterr().err and not (tmp_path / "back").exists()
+
+
+def test_a_file_that_grows_too_much_is_refused(tmp_path: Path, capsys) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("about.json", bytes(10 * evidence.LARGEST + 1))
+    assert main(["unpack", str(tmp_path / "bomb.zip"), "--out", str(tmp_path / "back")]) == 2
+    assert "bomb.zip" in capsys.readouterr().err

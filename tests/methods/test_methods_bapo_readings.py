@@ -186,12 +186,9 @@ def test_fresh_groups_of_the_rollout_policy_fill_the_batch():
     batch = m.build_batch(1, fresh(1, [2, 0, 8, 8]), sampler)
     assert parts(batch) == (["1a", "b", "d", "e"], [], [])  # the first four with a signal, f without need
     assert sampler.asked == [["a", "b", "c", "d"], ["e", "f", "g"]] and set(sampler.policies) == {"rollout"}
-    limited = ScriptedSampler({"a": [8]}, "a")
-    assert parts(build("bapo_filled", 4, max_generation_batches=2).build_batch(1, fresh(1, [2, 0, 8, 8]), limited)) == (
-        ["1a"],
-        [],
-        [],
-    )
+    limited = ScriptedSampler({"a": [8], "b": [8], "c": [8], "d": [8]}, "abcd")
+    assert parts(build("bapo_filled", 1).build_batch(1, fresh(1, [8]), limited)) == ([], [], [])
+    assert limited.asked == [["a"], ["b"], ["c"]]  # DAPO's limit of four batches
 
 
 def test_an_oracle_puts_a_solution_into_each_group_of_x2():

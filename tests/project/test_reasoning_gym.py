@@ -86,6 +86,7 @@ def base_rng() -> np.random.Generator:
         ("plain", "It is {}", False, True),  # the library's score is the share of the text that is the answer
         ("plain", "", False, False),
         ("tag", "so <answer>{}</answer>", True, True),
+        ("tag", "<answer> {} </answer>", True, True),
         ("tag", "{}", False, False),
     ],
 )
