@@ -89,7 +89,7 @@ class Line(logging.Handler):
         self.console.print(words, soft_wrap=self.live is None)
 
     def words(self) -> Text:
-        """Return the line of this moment. The time left is that of as many jobs at the pace of those that are done."""
+        """Return the line of this moment. The time left assumes the pace so far."""
         jobs: list[Any] = [*self.running.values()]
         now = [f"{j.rule_msg or j.rule_name} ({text.duration(time.time() - j.created)})" for j in jobs]
         shown = "; ".join(now[:2]) + (f"; and {len(now) - 2} more" if len(now) > 2 else "")

@@ -273,7 +273,7 @@ def aligned(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def difference(a: Side, b: Side) -> SeedDifference:
-    """Return the mean of a minus that of b, by the one rule of pairing (docs/evaluation.md, "Comparing two rows").
+    """Return the mean of a minus the mean of b, by the one rule of pairing (docs/evaluation.md, "Comparing two rows").
 
     Problems are paired, and so are the training seeds that both sides have: what two runs of one seed share (base,
     problems, their order) cancels, and the error is that of a crossed table of differences. Where the sides share no

@@ -49,7 +49,7 @@ def costs(block: Block, method: str, study: Study) -> dict[str, dict[int, float]
 
 
 def rows(block: Block, study: Study) -> Iterator[dict[str, Any]]:
-    """Yield one row a method and quantity, the phases of the time among them; the ratio is that of the means."""
+    """Yield one row a method and quantity, the phases of the time among them, with the ratio of the means."""
     every = {m: costs(block, m, study) for m in block.methods}
     printed, base = times(block.task), every.get(REFERENCE, {})
     for method, found in every.items():

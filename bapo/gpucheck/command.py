@@ -1,4 +1,4 @@
-"""The checks of ``gpu-check`` in their order, each a job of its own, and what is read from what they leave.
+"""The checks of ``gpu-check`` in their order: jobs in processes, and what their files and logs must hold.
 
 Its world is tiny: Countdown at smoke scale, a model that every attention kernel takes, real vLLM.
 """

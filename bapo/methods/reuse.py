@@ -23,8 +23,8 @@ class PromptReplay(Method):
     """Prompt Replay (Baroian & Berger 2603.21177): prompts come back, never responses, so GRPO stays on policy.
 
     After a step, prompts with p_min <= p <= p_max right answers enter a buffer, and all others of the step leave it.
-    At most epsilon * B prompts of a step come from there, those with the smallest |p - 1/2| first, each at least C
-    steps after it was last trained on and at most R times; the stream fills the rest.
+    At most epsilon * B prompts of a step come from there, the smallest |p - 1/2| first; the stream fills the rest. A
+    prompt waits at least C steps after it was trained on, and comes back at most R times.
 
     The paper's algorithm could not be read. Rules and values follow a survey's summary. Chosen here: ties come back in
     the order of their entry, the buffer has no capacity, and a prompt that the stream draws again keeps its count.

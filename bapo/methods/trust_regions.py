@@ -26,8 +26,8 @@ class JudgedConfig(StaleConfig):
 class Judged(Stale):
     """Stale batches whose trust region is decided once a step, from r = pi_k / alpha on all tokens of the batch.
 
-    The papers decide it from pi_theta / alpha in each update, and their code in each micro-batch, whose size is a
-    matter of memory here and must not change a number. AReaL's M2PO decides from pi_k, too.
+    The papers decide it from pi_theta / alpha in each update, and their code in each micro-batch. Here the size of a
+    micro-batch is a matter of memory and must not change a number. AReaL's M2PO decides from pi_k, too.
     """
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
@@ -52,8 +52,8 @@ class M2PO(Judged):
 
     J = 1 / sum_i |o_i| * sum_i sum_t M_it pi_theta(o_it) / alpha(o_it) A_i, without a clip. The mask M leaves out the
     tokens with the largest (log r)^2, until the mean of the others is at most tau. It is decided as in :class:`Judged`.
-    M considers all tokens, as AReaL's documents say. The authors' code (Infini-AI-Lab/M2PO) looks only at tokens that
-    the policy has moved as their advantage wants (A > 0 and r > 1, or A < 0 and r < 1), and clips instead of masking.
+    M considers all tokens, as AReaL's documents say. The authors' code (Infini-AI-Lab/M2PO) clips instead of masking,
+    and looks only at tokens that the policy has moved as their advantage wants: A > 0 and r > 1, or A < 0 and r < 1.
     """
 
     Config = M2POConfig

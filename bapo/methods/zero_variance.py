@@ -28,12 +28,12 @@ class RLZVPConfig(MethodConfig):
 class RLZVP(Method):
     """Reinforcement learning with zero-variance prompts (Le et al. 2509.21880, eq. 5).
 
-    With the entropy H_it of the policy at a token, a response has the advantage A_it = alpha H_it where all of its
-    group are right, and -alpha (max_k H_ik - H_it) where all are wrong: what is right is rewarded most, and what is
-    wrong punished least, where the policy was unsure. Other groups have GRPO's advantages.
+    H_it is the policy's entropy at a token. Where all of a group are right, a response has the advantage A_it =
+    alpha H_it; where all are wrong, -alpha (max_k H_ik - H_it). So the loss rewards most, and punishes least, where the
+    policy was unsure. Other groups have GRPO's advantages.
 
-    The paper's values could not be read: alpha = 0.1, clip 0.2/0.28, the token mean and no KL are those of others who
-    implement it. H is the current policy's in each update, as a number; the maximum is over the response's tokens.
+    The paper's values could not be read; others who implement it have alpha = 0.1, clip 0.2/0.28, the token mean and no
+    KL. H is the current policy's in each update, as a number. The maximum is over the response's tokens.
     """
 
     Config = RLZVPConfig

@@ -303,7 +303,7 @@ class Learner(Trained):
         """Note TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails).
 
         Beside it the surrogate E[pi/alpha A] of eq. 22, where the advantage is a response's (not a critic's), the mean
-        of ``clipped`` [N] (``Method.loss``), and those of pi/alpha and of its square.
+        of ``clipped`` [N] (``Method.loss``), and the means of pi/alpha and its square.
         """
         ratio = torch.exp(((logprobs - rows.behaviour_logprobs) * mask).sum(1).clamp(-20, 20))
         values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
