@@ -81,6 +81,9 @@ class ReasoningGym(GeneratedTask):
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         text, place = PROMPTS[data.prompt]
         drawn = _drawn(data, "base", rng, unique=False)
+        if any(entry["answer"] is None for _, entry in drawn):
+            cure = "which checks answers and writes none for a base model to read; start from a pretrained model"
+            raise wrong(None, "data.generator.dataset", Gym.of(data).dataset, cure)
         documents = [Document(n, text.format(e["question"]), PLACES[place][1](e["answer"])) for n, e in drawn]
         return documents, {"documents": len(documents)}
 

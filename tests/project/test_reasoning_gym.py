@@ -108,6 +108,12 @@ def test_other_kinds_of_answers(project: Path, dataset: str) -> None:
     assert not tasks.get("chain_sum").verify("nothing", truth).correct
 
 
+def test_a_dataset_without_answers_is_no_text_for_a_base_model(project: Path) -> None:
+    data = changed(generated("data.split_sizes.base=10"), data__generator={"dataset": "graph_color"}).data
+    with pytest.raises(UserError, match="data.generator.dataset"):
+        tasks.get("chain_sum").documents(data, base_rng())
+
+
 @pytest.mark.parametrize(
     ("generator", "named"),
     [
