@@ -35,8 +35,10 @@ def main() -> None:
     children = ("--max-children", str(os.cpu_count()))
     mutmut("run", *children, "no.such.mutant")  # writes the mutants
     names = sorted(results(), key=lambda name: hashlib.blake2b(name.encode()).digest())[:count]
-    mutmut("run", *children, *(names if count else ()))
+    said = mutmut("run", *children, *(names if count else ()))
     codes = {name: code for name, code in results().items() if name in set(names)}
+    if not codes or None in codes.values():
+        sys.exit(f"not every mutant was run: {said[-2000:]}")
     reasons = yaml.safe_load(REASONS.read_text(encoding="utf-8"))
     equivalent = survivors = 0
     for name in sorted(name for name, code in codes.items() if code in SURVIVED):
@@ -57,7 +59,8 @@ def reason(reasons: dict[str, str], line: str) -> str | None:
 
 
 def mutmut(*words: str) -> str:
-    return subprocess.run(["mutmut", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    run = subprocess.run(["mutmut", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return run.stdout + run.stderr
 
 
 def results() -> dict[str, int | None]:

@@ -8,7 +8,14 @@ from support.late import LATE
 if LATE:
     import torch
 
-    from bapo.algorithm.losses import LOG_RATIO_LIMIT, aggregate, clipped_surrogate, importance_ratio, low_variance_kl
+    from bapo.algorithm.losses import (
+        LOG_RATIO_LIMIT,
+        aggregate,
+        clipped_surrogate,
+        importance_ratio,
+        low_variance_kl,
+        sequence_weights,
+    )
 
     VALUES = torch.tensor([[1.0, 2.0, 3.0], [4.0, 99.0, -99.0]])
     MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
@@ -108,6 +115,15 @@ def test_log_ratio_is_clamped():
     assert ratio.tolist() == pytest.approx([math.exp(20), math.exp(-20), math.exp(-0.25)], rel=1e-5)
     ratio.sum().backward()
     assert now.grad.tolist() == pytest.approx([0.0, 0.0, math.exp(-0.25)])
+
+
+def test_weights_of_whole_responses_are_clamped_and_the_cap_itself_is_kept():
+    step, before = torch.tensor([[15.0, 10.0], [-15.0, -10.0], [0.0, 0.0]]), torch.zeros(3, 2)
+    mask = torch.ones(3, 2)
+    whole = sequence_weights(step, before, mask, "truncate", cap=1e12)  # logs 25, -25 and 0
+    assert whole.tolist() == pytest.approx([math.exp(20), math.exp(-20), 1.0], rel=1e-5)
+    masked = sequence_weights(step, before, mask, "mask", cap=1.0)
+    assert masked.tolist() == pytest.approx([0.0, math.exp(-20), 1.0])
 
 
 def test_low_variance_kl():

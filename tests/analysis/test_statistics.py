@@ -56,7 +56,9 @@ def test_sampling_noise_by_hand() -> None:
     # p = 1/2, 1, 1/4 of K = 4: sqrt((1/4 + 0 + 3/16) / 3) / 3
     x = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1]])
     assert s.sampling_noise(x) == pytest.approx(math.sqrt(0.4375 / 3) / 3)
-    assert math.isnan(s.sampling_noise(x[:, :1]))
+    assert s.sampling_noise(x[:, 1:3]) == pytest.approx(math.sqrt(0.25) / 3)  # p = 1/2, 1, 0 of two
+    with np.errstate(all="raise"):
+        assert math.isnan(s.sampling_noise(x[:, :1]))
 
 
 def test_sampling_noise_is_the_spread_of_repeated_evaluations() -> None:
@@ -227,6 +229,8 @@ def test_equivalence_is_two_one_sided_tests() -> None:
     e = s.Estimate(0.5, 1.0, 10)
     assert e.equivalent(2.32) and not e.equivalent(2.31) and not s.Estimate(-0.5, 1.0, 10).equivalent(2.31)
     assert not e.equivalent(float("nan")) and not s.Estimate(0.0, float("nan"), 0).equivalent(1)
+    narrow = s.Estimate(0.5, 0.5, 10)  # 0.5 + 0.906
+    assert narrow.equivalent(1.41) and not narrow.equivalent(1.40) and not s.Estimate(1.0, 0.0, 10).equivalent(1.0)
     low, high = (stats.ttest_1samp([1, 2, 3, 4], x, alternative=way).pvalue for x, way in ((1, "greater"), (4, "less")))
     x = s.clustered(np.array([1.0, 2, 3, 4]) - 2.5)  # the margin 1.5 on either side of 2.5
     assert x.equivalent(1.5) == (max(low, high) < 0.05)

@@ -92,7 +92,7 @@ def test_parts_of_groups_share_a_place_in_the_mini_batch():
     parts = [group(f"p{n}", 4).select(range(n)) for n in (3, 4, 2, 8, 1)]
     assert [[g.size for g in unit] for unit in method.units(parts)] == [[3, 4, 2], [8], [1]]
     whole = [group(name, 4) for name in "abc"]
-    assert method.units(whole) == [[g] for g in whole]
+    assert method.units(whole) == [[g] for g in whole] and method.units([]) == []
 
 
 # ---------------------------------------------------------------- (f) and (g), and what follows from them
@@ -150,6 +150,12 @@ def test_the_ratio_is_pi_over_pi_k_and_keeps_what_is_replayed():
     # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
     assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
     assert metrics["clip_fraction"].item() == 0.5
+
+
+def test_the_divergence_is_from_pi_k_or_from_the_policy_that_a_replayed_response_had():
+    given = loss_inputs([[0.5]] * 2, [[0.25]] * 2, [1.0, 1.0], replayed=[False, True], pi_k=[[0.4]] * 2)
+    expected = [r - np.log(r) - 1 for r in (0.4 / 0.5, 0.25 / 0.5)]
+    assert bapo().divergence(given).flatten().tolist() == pytest.approx(expected, abs=1e-6)
 
 
 # ---------------------------------------------------------------- all of it

@@ -183,6 +183,8 @@ def test_the_ratio_of_gspo_is_the_geometric_mean_over_the_response():
     ratio = method("gspo").ratio(loss_inputs(*GSPO))
     # (2 * 1 * 3) ** (1/3), and 1/2: what lies behind the end of the second response does not count
     assert torch.allclose(ratio, torch.tensor([[6 ** (1 / 3)] * 3, [0.5] * 3]), atol=1e-6)
+    far = method("gspo").ratio(loss_inputs([[1.0]], [[1e-6]], [1.0]))  # a log-ratio of 13.8 is cut at 10
+    assert far.item() == pytest.approx(np.exp(10), rel=1e-5)
 
 
 def test_gspo_gives_each_token_the_gradient_of_its_own_log_probability():

@@ -147,13 +147,13 @@ def relift_inputs(replayed, **more):
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean"])
-def test_the_supervised_loss_is_the_mean_negative_log_likelihood_of_its_tokens(aggregation):
+def test_the_supervised_loss_is_the_mean_negative_log_likelihood_of_the_mini_batchs_tokens(aggregation):
     method = relift(entropy_coef=0.0, aggregation=aggregation)
-    given = relift_inputs(True, nominal_sequences=64, nominal_tokens=3)
+    given = relift_inputs(True, nominal_sequences=64, nominal_tokens=6)
     loss, _ = method.loss(given)
-    assert loss.item() == pytest.approx(-math.log(0.5 * 0.8 * 0.25) / 3, abs=1e-6)
+    assert loss.item() == pytest.approx(-math.log(0.5 * 0.8 * 0.25) / 6, abs=1e-6)
     loss.backward()
-    assert given.logprobs.grad.flatten().tolist() == pytest.approx([-1 / 3, -1 / 3, -1 / 3, 0], abs=1e-6)
+    assert given.logprobs.grad.flatten().tolist() == pytest.approx([-1 / 6, -1 / 6, -1 / 6, 0], abs=1e-6)
 
 
 def test_entropy_and_kl_beside_the_supervised_loss():

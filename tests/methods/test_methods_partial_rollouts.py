@@ -76,6 +76,7 @@ def test_groups_wait_until_their_last_response_has_ended():
     batch = method.build_batch(2, [begun("e", [4, 3, 3], [0], step=2), begun("f", [2, 2, 2], [], step=2)], sampler)
     assert sampler.resumed == [["b", "c"]]
     assert ids(batch.groups) == ["c", "f"] and ids(method.kept) == ["b", "e"]
+    assert all(g.earlier is None for g in method.kept)  # a checkpoint holds what is counted anew when it goes on
     # c has 8 tokens of which step 1 sampled 4 + 1 + 1; f has 6 new ones
     assert batch.metrics == {"resumed_groups": 2, "waiting_groups": 2, "earlier_tokens": pytest.approx(6 / 14)}
     assert batch.groups[0].earlier.tolist() == [4, 1, 1] and batch.groups[1].earlier is None

@@ -85,6 +85,8 @@ def test_explained_variance():
     assert explained_variance(values, returns, mask) == pytest.approx(0.312521, abs=1e-6)
     assert explained_variance(returns, returns, mask) == pytest.approx(1.0)
     assert np.isnan(explained_variance(values, returns, np.array([[1, 0, 0, 0, 0]])))
+    # two: returns 1 and 0 vary by 1/2, errors 0.5 and -0.5 by as much
+    assert explained_variance(values, returns, np.array([[0, 1, 1, 0, 0]])) == pytest.approx(0.0, abs=1e-4)
 
 
 # ---------------------------------------------------------------- losses

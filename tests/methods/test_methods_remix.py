@@ -96,6 +96,7 @@ def test_it_asks_for_both_policies_and_for_the_reset():
     method = remix()
     assert method.needs_reference and method.needs_step_policy
     assert [method.resets_reference(s) for s in (1, 4, 5, 6)] == [False, False, True, False]
+    assert [remix(switch_step=1).resets_reference(s) for s in (1, 2, 3)] == [False, True, False]
     assert not any(remix(switch_step=0).resets_reference(s) for s in range(1, 5))
 
 

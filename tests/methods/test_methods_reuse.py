@@ -18,6 +18,7 @@ def step(m, number: int, sampler: ScriptedSampler, corrects: dict[str, int]) -> 
     drawn = m.draw_prompts(number, sampler)
     batch = m.build_batch(number, [group(p.id, corrects.get(p.id, 0), number) for p in drawn], sampler)
     assert ids(batch.groups) == ids_of(drawn) and not any(g.origin == REPLAYED for g in batch.groups)
+    assert batch.metrics == {"replayed_prompts": len(m.chosen), "prompt_buffer": len(m.buffer)}
     return ids_of(drawn)
 
 

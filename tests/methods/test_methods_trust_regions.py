@@ -95,6 +95,8 @@ def test_the_clip_of_the_other_bapo_is_the_phases(phase, right, wrong):
     value, metrics = m.loss(given)
     assert value.item() == pytest.approx((right + wrong) / 2)
     assert metrics["clip_fraction"].item() == (1.0 if phase < 42 else 0.5)
+    dual = build("bapo_xi", 1, dual_clip=3.0)  # a wrong response of ratio 5 costs 3 at most
+    assert dual.loss(loss_inputs([[0.5]], [[0.1]], [-1.0], phase=phase))[0].item() == pytest.approx(3.0)
 
 
 # ---------------------------------------------------------------- mu-GRPO
@@ -108,9 +110,9 @@ def test_mu_grpo_generates_with_one_policy_a_stage():
 def test_the_veto_drops_what_follows_a_token_that_became_improbable_in_negative_responses():
     m = build("mu_grpo", 4, entropy_coef=0.0)
     ratios = [0.4, 0.02, 0.8]  # over 0.4: 1, 0.05 and 2
-    given = loss_inputs([ratios, ratios], [[0.4] * 3] * 2, [-1.0, 1.0])
+    given = loss_inputs([ratios, ratios], [[0.4] * 3] * 2, [-1.0, 0.5])
     value, metrics = m.loss(given)
-    negative, positive = (1.0 + 0.1 + 0.0) / 3, -(1.0 + 0.05 + 2.0) / 3  # 0.05 is clipped at 0.1
+    negative, positive = (1.0 + 0.1 + 0.0) / 3, -0.5 * (1.0 + 0.05 + 2.0) / 3  # 0.05 is clipped at 0.1
     assert value.item() == pytest.approx((negative + positive) / 2)
     assert metrics["clip_fraction"].item() == pytest.approx(2 / 6)
     value.backward()

@@ -19,11 +19,11 @@ def test_groups_with_equal_rewards_are_marked(correct: int, marked: bool, advant
 
 def test_unsure_tokens_of_right_answers_gain_most_and_of_wrong_ones_lose_least() -> None:
     m = build("rl_zvp", 4)
-    entropy = torch.tensor([[0.5, 1.0, 9.0], [0.5, 1.0, 9.0], [0.5, 1.0, 9.0]], requires_grad=True)
+    entropy = torch.tensor([[0.5, 1.0, 9.0], [0.2, 0.6, 9.0], [0.5, 2.0, 9.0]], requires_grad=True)
     same, mask = [[0.5] * 3] * 3, [[1.0, 1.0, 0.0]] * 3  # the third token is padding
     given = loss_inputs(same, same, [0.1, -0.1, -1.0], mask, [True, True, False], entropy=entropy)
     value, _ = m.loss(given)
-    right, wrong, mixed = (0.05, 0.1), (-0.05, 0.0), (-1.0, -1.0)
+    right, wrong, mixed = (0.05, 0.1), (-0.04, 0.0), (-1.0, -1.0)
     assert value.item() == pytest.approx(-sum((*right, *wrong, *mixed)) / 6)
     value.backward()
     expected = [[-a / 6 for a in row] + [0.0] for row in (right, wrong, mixed)]

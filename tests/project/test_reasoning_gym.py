@@ -110,7 +110,7 @@ def test_other_kinds_of_answers(project: Path, dataset: str) -> None:
 
 def test_a_dataset_without_answers_is_no_text_for_a_base_model(project: Path) -> None:
     data = changed(generated("data.split_sizes.base=10"), data__generator={"dataset": "graph_color"}).data
-    with pytest.raises(UserError, match="data.generator.dataset"):
+    with pytest.raises(UserError, match=r"data\.generator\.dataset"):
         tasks.get("chain_sum").documents(data, base_rng())
 
 
