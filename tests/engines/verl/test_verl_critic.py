@@ -13,30 +13,28 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 import torch
 from omegaconf import OmegaConf
 from support.training import tiny
-from test_verl_parity import (
-    END,
+from support.verl_rows import (
     SEED,
-    STEPS,
     TRAIN,
-    B,
     Engine,
-    RecordedSampler,
     accumulated,
     as_batch,
+    batches,
+    fullest,
     nested,
-    record,
+    padded_rows,
+    rows_of,
+    torch_learner,
     verl_logprobs,
-    verl_rows,
 )
 from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_value_loss
-from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from verl.workers.utils.padding import response_from_nested
 
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
-from bapo.algorithm.rollouts import FRESH, ORIGINS, Group
-from bapo.engines.torch.learner import Critic, Learner
+from bapo.algorithm.rollouts import FRESH, ORIGINS
+from bapo.engines.torch.learner import Critic
 from bapo.engines.verl import cpu, verl_config
 from bapo.engines.verl import critic as verl_critic
 from bapo.engines.verl.batches import LAYOUT, lay_out
@@ -54,18 +52,6 @@ OPTIONS = {
         "value_clip": 0.05,
     },
 }
-
-
-def batch(name: str) -> tuple[methods.Method, list[Group], int]:
-    """The method, the groups of a step whose batch has as many origins as it ever mixes, and that step."""
-    method = methods.build({"algorithm": name, **OPTIONS[name]}, batch_size=B, seed=SEED)
-    made = []
-    for step in range(1, STEPS + 1):
-        sampler = RecordedSampler(step)
-        fresh = [record(p, step, 0, FRESH) for p in method.draw_prompts(step, sampler)]
-        made.append(method.build_batch(step, fresh, sampler).groups)
-    step = max(range(STEPS), key=lambda i: (len({g.origin for g in made[i]}), len(made[i])))
-    return method, made[step], step + 1
 
 
 def torch_critic(method: methods.Method) -> Critic:
@@ -108,7 +94,8 @@ def verl_values(model: torch.nn.Module, data) -> torch.Tensor:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, checkpoint) -> None:
-    method, groups, step = batch(name)
+    method, made = batches({"algorithm": name, **OPTIONS[name]})
+    groups, step = made[fullest(made)], fullest(made) + 1
     assert {g.origin for g in groups} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
     critic = torch_critic(method)
     start = copy.deepcopy(critic.model)
@@ -120,12 +107,8 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
 
     # verl's side: the rows of the whole batch, padded for the ranks
     layout = lay_out(method, parts, OmegaConf.create(TRAIN), ranks, step)
-    rows = verl_rows([g for part in parts for g in part])
-    template, _ = construct_minimal_padding_template(rows[0], {}, END)
-    rows += [{key: template[key] for key in rows[0]}] * (len(layout.order) - len(rows))
-    rows = [rows[i] for i in layout.order]
     model = classifier(critic, checkpoint)
-    whole = as_batch(rows)
+    whole = as_batch(padded_rows([g for part in parts for g in part], layout))
     whole["values"] = verl_values(model, whole)
     estimated, metrics = verl_critic.advantages(method, whole.select("rm_scores", "response_mask", "values"))
     whole["advantages"], whole["returns"] = estimated["advantages"], estimated["returns"]
@@ -145,8 +128,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     policy, reference = tiny(0), tiny(1)
     whole["ref_log_prob"], whole["old_log_probs"] = verl_logprobs(reference, whole), whole["rollout_log_probs"]
     whole[LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
-    fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
-    rows = [{field: whole[field][i] for field in fields} for i in range(len(rows))]
+    rows = rows_of(whole)
     share, width = len(rows) // ranks, layout.rows_per_update // ranks
     for number, part in enumerate(parts):
         own = torch_critic(method)
@@ -163,10 +145,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
             torch.testing.assert_close(gradient, twin, atol=1e-5, rtol=1e-5)
         assert max(float(g.abs().max()) for g in gradients.values()) > 1e-3
 
-        config = OmegaConf.create(
-            {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": 0.9}, "seed": SEED}
-        )
-        learner = Learner(copy.deepcopy(policy), reference, config, method, own)
+        learner = torch_learner(method, policy, reference, own)
         learner._one_update(step, part, None, advantages, lambda key, value, _: noted.update({key: value}))
         function = verl_critic.partial(policy_loss, method=method)
         loss, gradients, _ = accumulated(Engine, policy, mine, function)
