@@ -1,12 +1,9 @@
-"""Evaluation through vLLM (a stand-in engine), with images, and of models from the hub."""
+"""What vLLM is given, problems with images, and evaluation of models from the hub."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shutil
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,69 +11,17 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support.configs import changed
-from support.standin_vllm import installed
 
-from bapo import tasks
 from bapo.errors import UserError
+from bapo.evaluation.backends import WITH_IMAGES, build
 from bapo.evaluation.checkpoints import checkpoint_digest
 from bapo.evaluation.run import evaluate
-from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory, data_directory
 from bapo.experiments.schema import Config
-from bapo.store.files import CHECKSUMS
 from bapo.tasks.base import Problem
 from bapo.tasks.files import read_problems, write_problems
 
 World = tuple[Config, Path]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
-SMOKE = ("scale=smoke", "tracking=none", "device=cpu")
-DIAGRAMS = (
-    "task=geometry",
-    "evaluation.samples=4",
-    "evaluation.benchmarks=[diagrams_val, diagrams_test]",
-    "data.split_sizes={base: 8, train: 8, probe: 8, diagrams_val: 6, diagrams_test: 5}",
-)
-
-
-@pytest.fixture(scope="module")
-def diagrams(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The same with a few diagrams and a model that reads images."""
-    from bapo.engines.shared import models
-    from bapo.engines.shared.models import images
-    from bapo.tasks.job import make_data
-
-    config = compose_config([*SMOKE, *DIAGRAMS, f"paths.results={tmp_path_factory.mktemp('results')}"])
-    make_data(config)
-    checkpoint = base_directory(config) / "checkpoint"
-    model, tokenizer = models.build_scratch(config)
-    models.save(model, images.scratch_processor(config, tokenizer), checkpoint)
-    return config, checkpoint
-
-
-@pytest.fixture(scope="module")
-def prompts(world: World) -> set[tuple[int, ...]]:
-    """The prompts of training, as tokens."""
-    from transformers import AutoTokenizer
-
-    from bapo.engines.shared.prompts import read_prompts
-
-    config, checkpoint = world
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    files = [data_directory(config) / f"{name}.parquet" for name in config.evaluation.benchmarks]
-    return {tuple(p.row.tokens) for file in files for p in read_prompts(file, tokenizer, 10**6)}
-
-
-@pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from bapo.engines.shared.models import images
-
-    images.register_processor()
-    with installed(tmp_path, monkeypatch) as module:
-        yield module
-
-
-def through_vllm(config: Config, **values: Any) -> Config:
-    return changed(config, evaluation__backend="vllm", **values)
 
 
 def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
@@ -86,70 +31,31 @@ def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ vLLM
 
 
-def test_vllm_is_asked_by_the_template_of_the_configuration(
-    world: World, prompts: set[tuple[int, ...]], engine: Any, tmp_path: Path
+@pytest.mark.parametrize(("images", "model"), [(0, "vllm"), (2, "vllm-vlm")])
+def test_vllms_engine_is_what_the_configuration_says(
+    world: World, monkeypatch: pytest.MonkeyPatch, images: int, model: str
 ) -> None:
-    """lm-eval takes the model's own when it builds its vLLM."""
-    from transformers import AutoTokenizer
+    """The arguments of lm-eval's model; what they make real vLLM do: test_evaluation_vllm.py."""
+    from lm_eval.api import registry
 
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(registry, "get_model", lambda name: lambda **keys: given.update(keys, model=name))
     config, checkpoint = world
-    chatty = tmp_path / "chatty"
-    shutil.copytree(checkpoint, chatty, ignore=shutil.ignore_patterns("trainer", CHECKSUMS))
-    tokenizer = AutoTokenizer.from_pretrained(chatty)
-    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] + ' =' }}{% endfor %}"
-    tokenizer.save_pretrained(chatty)
-    asked = []
-    for template in ("plain", None):
-        engine.asked.clear()
-        evaluate(through_vllm(config, data__chat_template=template), chatty, tmp_path / f"eval_{template}")
-        asked.append({tokens for tokens, _ in engine.asked})
-    assert asked[0] == prompts and not asked[1] & asked[0]
-
-
-def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
-    world: World, prompts: set[tuple[int, ...]], engine: Any, tmp_path: Path
-) -> None:
-    from transformers import AutoTokenizer
-
-    config, checkpoint = world
-    config = through_vllm(config, evaluation__vllm__tensor_parallel_size=2, sampling__top_k=7)
-    summary = evaluate(config, checkpoint, tmp_path / "eval")
-    (keys,) = engine.engines  # one for both benchmarks
+    config = changed(config, evaluation__backend="vllm", evaluation__vllm__tensor_parallel_size=2)
+    build(config, checkpoint, lambda count: None, images)
     s = config.sampling
-    expected = {"model": str(checkpoint), "dtype": "bfloat16", "tensor_parallel_size": 2, "seed": 1234}
-    expected |= {"gpu_memory_utilization": 0.9, "max_model_len": s.max_prompt_tokens + s.max_response_tokens}
-    assert {key: keys[key] for key in expected} == expected
-    assert Counter(tokens for tokens, _ in engine.asked) == Counter(dict.fromkeys(prompts, 32))
-    end = AutoTokenizer.from_pretrained(checkpoint).eos_token
-    keys = {"stop": [end], "max_tokens": s.max_response_tokens, "temperature": 1.0, "top_p": 1.0, "top_k": 7}
-    keys |= {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    keys |= {"skip_special_tokens": True, "spaces_between_special_tokens": False}
-    assert all(given == keys for _, given in engine.asked)
-    for name in ("cd34", "cd4"):
-        frame = table(tmp_path / "eval", name)
-        assert len(frame) == 6 * 32 and frame.groupby("problem_id")["response"].nunique().min() > 20
-        assert (frame["tokens"] == 5).all() and (frame["seed"] == 1234).all()
-        assert summary["benchmarks"][name]["samples"] == 32
+    expected = {"model": model, "pretrained": str(checkpoint), "revision": None, "dtype": "bfloat16", "seed": 1234}
+    expected |= {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.9, "add_bos_token": False}
+    expected |= {"max_model_len": s.max_prompt_tokens + s.max_response_tokens}
+    expected |= {"max_images": 2, "batch_size": WITH_IMAGES} if images else {"batch_size": "auto"}
+    assert {key: given.get(key) for key in expected} == expected and ("max_images" in given) == bool(images)
 
 
 # ------------------------------------------------------------------------------------------------ images
 
 
-def benchmark(path: Path) -> Any:
-    from bapo.evaluation.tasks import Benchmark
-
-    return Benchmark("diagrams_val", path, tasks.get("geometry"), max_tokens=4, samples=4)
-
-
-def pixels(image: Any) -> str:
-    if isinstance(image, bytes):
-        image = Image.open(io.BytesIO(image))
-    return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
-
-
-def picture(shade: int, mode: str = "RGB") -> bytes:
-    out = io.BytesIO()
-    Image.new(mode, (8, 8), shade if mode == "L" else (shade, 0, 0, 255)[: len(mode)]).save(out, "PNG")
+def picture(shade: int) -> bytes:
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(out := io.BytesIO(), "PNG")
     return out.getvalue()
 
 
@@ -165,52 +71,6 @@ def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str)
     write_problems(path, [Problem("a", "<image>x", "1", (picture(0),)), problem], "geometry", "geometry", "val")
     with pytest.raises(UserError, match=rf"val\.parquet: {message}"):
         read_problems(path)
-
-
-def test_through_hf_multimodal(diagrams: World) -> None:
-    """lm-eval's own model on our checkpoint. Without torchvision its processor is ours, without a video part."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    from bapo.engines.shared.models import images
-
-    images.register_processor()
-    config, checkpoint = diagrams
-    task = benchmark(data_directory(config) / "diagrams_val.parquet")
-    found = simple_evaluate(
-        model="hf-multimodal",
-        model_args={"pretrained": str(checkpoint), "max_length": 64},
-        device="cpu",
-        batch_size=8,
-        tasks=[task],
-        apply_chat_template=True,
-        task_manager=TaskManager(include_defaults=False),
-        bootstrap_iters=1,
-    )
-    assert found["n-samples"]["diagrams_val"] == {"original": 6, "effective": 6}
-    for instance, problem in zip(task.instances, task.problems, strict=True):
-        text, _, extra = instance.args
-        assert "<|image_pad|>" in text and "<image>" not in text
-        assert [pixels(image) for image in extra["visual"]] == [pixels(image) for image in problem.images]
-        assert len(instance.resps) == 4 and len(set(instance.resps)) > 1
-
-
-def test_through_vllm_vlm(diagrams: World, engine: Any, tmp_path: Path) -> None:
-    """One engine for both benchmarks; every request brings its problem's image, and no seed."""
-    pytest.importorskip("ray", reason="lm-eval's vllm-vlm imports ray, which comes with vLLM (here: the extra `verl`)")
-    config, checkpoint = diagrams
-    evaluate(through_vllm(config), checkpoint, tmp_path / "eval")
-    (keys,) = engine.engines
-    assert keys["limit_mm_per_prompt"] == {"image": 1} and keys["seed"] == config.evaluation.seed
-    expected: Counter[str] = Counter()
-    for name in ("diagrams_val", "diagrams_test"):
-        for problem in read_problems(data_directory(config) / f"{name}.parquet"):
-            expected[pixels(problem.images[0])] += 4
-        assert table(tmp_path / "eval", name).groupby("problem_id")["response"].nunique().min() > 1
-    assert Counter(pixels(image) for _, _, images in engine.asked for image in images) == expected
-    for prompt, given, images in engine.asked:
-        assert prompt.count("<|image_pad|>") == 1 == len(images)
-        assert "seed" not in given and (given["temperature"], given["top_k"]) == (1.0, -1)
 
 
 # ------------------------------------------------------------------------------------------------ the hub

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from support.configs import changed
 from support.late import LATE
-from support.standin_vllm import installed
 
 from bapo.__main__ import main
 from bapo.errors import UserError
@@ -25,6 +24,7 @@ if LATE:
     from bapo.engines.torch.trainer import train
 
 
+Done = tuple[Path, dict[str, Any]]
 SPLITS = ["cd34", "cd4", "probe"]
 
 
@@ -41,7 +41,7 @@ def run(config: Config) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(config: Config, run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def done(config: Config, run: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("curve") / "curve"
     return folder, curve.evaluate_curve(config, run, folder)
 
@@ -53,7 +53,7 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def test_a_row_for_every_step_and_problem(done: tuple[Path, dict[str, Any]], config: Config) -> None:
+def test_a_row_for_every_step_and_problem(done: Done, config: Config) -> None:
     folder, summary = done
     assert summary["steps"] == [0, 2, 4, 6] and summary["validation"] == "probe"
     for name, problems in zip(SPLITS, (6, 6, 8), strict=True):
@@ -71,7 +71,7 @@ def test_a_row_for_every_step_and_problem(done: tuple[Path, dict[str, Any]], con
 
 
 def test_the_ends_are_the_first_samples_of_the_evaluations(
-    config: Config, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path
+    config: Config, run: Path, done: Done, tmp_path: Path
 ) -> None:
     """lm-eval's path, with 12 samples, against the first 8: the base model and the last checkpoint."""
     more = changed(config, evaluation__samples=12)
@@ -89,7 +89,7 @@ def test_the_ends_are_the_first_samples_of_the_evaluations(
 
 
 def test_an_interrupted_curve_goes_on_at_its_checkpoint_and_a_finished_one_is_left_alone(
-    config: Config, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, run: Path, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bapo.engines.shared import models
 
@@ -123,9 +123,7 @@ def test_checkpoints_are_those_of_the_schedule(config: Config, run: Path, tmp_pa
         curve.evaluate_curve(changed(config, evaluation__validation="geo3k_val"), run, tmp_path)
 
 
-def test_the_command(
-    tiny_world: list[str], run: Path, done: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture
-) -> None:
+def test_the_command(tiny_world: list[str], run: Path, done: Done, capsys: pytest.CaptureFixture) -> None:
     words = ["evaluate", "--curve", *tiny_world, "device=cpu"]
     assert main(words) == 0
     assert read_json(run / "curve" / "summary.json")["benchmarks"] == done[1]["benchmarks"]
@@ -134,24 +132,6 @@ def test_the_command(
         main([*words, "--base"])
     assert main([*words, "train.learning_rate=0.5"]) == 2  # another run than the one that is there
     assert "trained under another configuration" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------------------------------------ vLLM
-
-
-@pytest.mark.system
-def test_vllm_evaluates_a_checkpoint_in_a_process_of_its_own(
-    config: Config, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = changed(config, evaluation__backend="vllm", evaluation__benchmarks=["cd4"])
-    with installed(tmp_path, monkeypatch) as vllm:
-        curve._evaluate(given, ["cd34"], curve.kept(run, 2)[6], tmp_path / "step_000006")
-        assert vllm.engines == []  # none in this process
-    rows = table(tmp_path / "step_000006", "cd34")
-    assert len(rows) == 6 * 8 and rows["response"].str.contains("=").all()
-    counts = curve._counts("cd34", {6: tmp_path / "step_000006"})
-    assert counts["problem_id"].tolist() == list(dict.fromkeys(rows["problem_id"])) and set(counts["samples"]) == {8}
-    assert counts["correct"].sum() == rows["correct"].sum() and set(counts["step"]) == {6}
 
 
 # ------------------------------------------------------------------------------------------------ meaning

@@ -12,7 +12,7 @@ from support.configs import changed
 from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
 
-from bapo.evaluation import backends, run
+from bapo.evaluation import backends, curve, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
@@ -77,6 +77,15 @@ def test_vllm_agrees_with_the_torch_engine(
     for frame in sampled.values():
         assert len(frame) == problems * 32 and frame.groupby("problem_id")["response"].nunique().max() > 1
     assert accuracy(sampled["torch"])[0] > 0  # or nothing was compared
+
+
+def test_a_curve_evaluates_a_checkpoint_in_a_process_of_its_own(tmp_path: Path) -> None:
+    config = compose_config([*make_world(tmp_path), *SMALL, "evaluation.backend=vllm", "evaluation.curve_samples=4"])
+    folder = tmp_path / "step_000000"
+    curve._evaluate(config, ["cd34"], base_directory(config) / "checkpoint", folder)
+    rows, counts = pd.read_parquet(folder / "cd34.parquet"), curve._counts("cd34", {0: folder})
+    assert counts["problem_id"].tolist() == list(dict.fromkeys(rows["problem_id"])) and set(counts["samples"]) == {4}
+    assert counts["correct"].sum() == rows["correct"].sum()
 
 
 # ------------------------------------------------------------------------------------------------ what is compared

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.vllm_cpu import needs_vllm
 
 from bapo.__main__ import main
-from bapo.gpu import environment
 from bapo.gpucheck import command
 from bapo.gpucheck.command import FINE, WRONG, Row
 
@@ -77,9 +77,7 @@ def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, 
 
 @pytest.mark.slow
 @pytest.mark.verl
-@pytest.mark.skipif(
-    not environment.vllm_on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
-)
+@needs_vllm
 def test_a_machine_with_vllm_is_fine(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "bapo", "gpu-check", "--device", "cpu", "--keep", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3600)
