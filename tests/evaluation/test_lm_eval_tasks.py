@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,40 @@ if LATE:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from lm_eval import simple_evaluate
+    from lm_eval.api.model import LM
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
-    from support.scripted_lm import FOLDER, Scripted, manager
+
+    from bapo.evaluation.lm_eval_tasks import FOLDER
+
+    class Scripted(LM):
+        """Of 8 responses to problem i, RIGHT[i % 4] are right, the others unparsed or wrong. All texts differ.
+
+        ``asked`` holds the arguments of every problem.
+        """
+
+        tokenizer_name = "none"
+        RIGHT, WRONG = (0, 2, 8, 5), "<answer>1 + 1</answer>"
+        loglikelihood = loglikelihood_rolling = None
+
+        def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+            return f"user: {chat_history[-1]['content']} assistant:"
+
+        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            texts: list[str] = []
+            problems = [list(repeats) for _, repeats in groupby(requests, id)]
+            self.asked = [request.args for request, *_ in problems]
+            for number, repeats in enumerate(problems):
+                (gold, *_) = tasks.get("countdown").gold_responses(repeats[0].doc["ground_truth"])
+                right = self.RIGHT[number % 4]
+                texts += [f"<think>{i}</think>{gold}." for i in range(right)]
+                texts += [f"<think>{i} {self.WRONG}" + f"</think> so {self.WRONG}" * (i % 2) for i in range(right, 8)]
+            return texts
 
 
-TITLES = {
-    "bapo_aime24": "AIME24",
-    "bapo_amc": "AMC",
-    "bapo_math500": "MATH500",
-    "bapo_minerva": "Minerva",
-    "bapo_olympiad": "Olympiad",
-    "bapo_cd34": "CD-34",
-    "bapo_cd4": "CD-4",
-    "bapo_geo3k_val": "Geo-3K (val)",
-    "bapo_geo3k_test": "Geo-3K (test)",
-}
-#: beside the paper's Table 4: the benchmark of scale single_gpu
-OTHERS = {"bapo_gsm8k": "GSM8K"}
+TABLE4 = ["bapo_aime24", "bapo_amc", "bapo_math500", "bapo_minerva", "bapo_olympiad", "bapo_cd34", "bapo_cd4"]
+TABLE4 += ["bapo_geo3k_val", "bapo_geo3k_test"]
+GSM8K = "bapo_gsm8k"  # the benchmark of scale single_gpu
 #: contests after the paper's: lm-eval task -> the set's name on the hub, problems, and a gold as the set has it
 NEWER = {
     "bapo_aime25": ("aime_2025", 30, 70),
@@ -49,6 +66,10 @@ NEWER = {
     "bapo_hmmt26": ("hmmt_feb_2026", 33, "8 \\sqrt{10}"),
 }
 SIZES = {"train": 4, "probe": 2, "cd34": 6, "cd4": 5}
+
+
+def manager(**metadata: Any) -> TaskManager:
+    return TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata or None)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +103,7 @@ def small(folder: Path, name: str, **changes: Any) -> str:
 
 def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
     found = manager()
-    assert set(found.all_subtasks) == {*TITLES, *OTHERS, *NEWER}
+    assert set(found.all_subtasks) == {*TABLE4, GSM8K, *NEWER}
     assert found.all_groups == ["bapo_table1_geometry", "bapo_table1_math", "bapo_table1_planning"]
     members = []
     for group in found.all_groups:
@@ -90,16 +111,16 @@ def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
         members += content["task"]
         assert {m["metric"] for m in content["aggregate_metric_list"]} >= {"acc", "pass@32"}
         assert not any(m["weight_by_size"] for m in content["aggregate_metric_list"])
-    assert sorted(members) == sorted(TITLES)
+    assert sorted(members) == sorted(TABLE4)
 
 
-@pytest.mark.parametrize("name", [*TITLES, *OTHERS])
+@pytest.mark.parametrize("name", [*TABLE4, GSM8K])
 def test_a_task_says_what_its_scale_says(name: str) -> None:
     """The pinned sources, prompts and lengths are those of our own runs, and every sampling key is set."""
     found = load_yaml(FOLDER / f"{name.removeprefix('bapo_')}.yaml", resolve_func=False)
-    assert (found["task_alias"], found["repeats"], found["num_fewshot"]) == ((TITLES | OTHERS)[name], 32, 0)
+    assert (found["repeats"], found["num_fewshot"]) == (32, 0)
     source = found["dataset_kwargs"]
-    config = compose_config([f"scale={'single_gpu' if name in OTHERS else 'paper'}", f"task={source['task']}"])
+    config = compose_config([f"scale={'single_gpu' if name == GSM8K else 'paper'}", f"task={source['task']}"])
     assert source["split"] == name.removeprefix("bapo_") and source["split"] in config.evaluation.benchmarks
     assert source["prompt"] == config.data.prompt
     for split, size in source["sizes"].items():
@@ -147,7 +168,7 @@ def test_a_newer_contest_comes_from_its_commit_and_has_all_its_rows(
 
 def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
     """Every response is kept, extracted and graded; the group's average weighs both benchmarks alike."""
-    model = Scripted("<answer>1 + 1</answer>")
+    model = Scripted()
     for name in ("bapo_cd34", "bapo_cd4"):
         small(tmp_path, name)
     metrics = [{"metric": "acc", "filter_list": ["all"], "weight_by_size": False}]
