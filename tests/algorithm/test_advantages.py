@@ -16,20 +16,6 @@ def test_equation_2_population_with_eps_under_the_root():
     assert a == pytest.approx([2.645739] + 7 * [-0.377963], abs=2e-6)
 
 
-def test_verl_unbiased_with_eps_outside_the_root():
-    # squares: 0.875^2 + 7 * 0.125^2 = 0.875; / 7 = 0.125; std = 0.3535534, + 0.000001 = 0.3535544
-    # 0.875 / 0.3535544 = 2.474867;  -0.125 / 0.3535544 = -0.353552
-    a = group_relative(np.array(ONE_OF_EIGHT), std="unbiased", eps=1e-6, eps_inside=False)
-    assert a == pytest.approx([2.474867] + 7 * [-0.353552], abs=2e-6)
-
-
-def test_repo_unbiased_with_a_larger_eps():
-    # half of 4 correct: squares 4 * 0.25 = 1; / 3 = 0.333333; std 0.5773503
-    # 0.5 / (0.5773503 + 0.0001) = 0.865875
-    a = group_relative(np.array([1, 1, 0, 0]), std="unbiased", eps=1e-4, eps_inside=False)
-    assert a == pytest.approx([0.865875, 0.865875, -0.865875, -0.865875], abs=2e-6)
-
-
 @pytest.mark.parametrize(
     ("std", "inside", "first"),
     [

@@ -70,10 +70,6 @@ def test_dual_clip(ratio, advantage, loss, gradient):
     assert (value, slope) == pytest.approx((loss, gradient), abs=1e-5)
 
 
-def test_dual_clip_off():
-    assert surrogate(5.0, -2)[0] == pytest.approx(10.0)
-
-
 @pytest.mark.parametrize(
     ("ratio", "advantage", "centre", "loss", "clipped"),
     [

@@ -32,28 +32,11 @@ def test_a_replacement_leaves_the_order_as_it_is():
 # ---------------------------------------------------------------- B_high
 
 
-def test_at_step_t_the_groups_of_steps_t_minus_3_to_t_minus_1_remain():
-    high = HighQuality(3)
-    for step in range(1, 6):
-        high.extend([group(f"{step}a", 4, step)])
-    high.drop_stale(6)
-    assert [g.step for g in high] == [3, 4, 5]
-    high.drop_stale(7)
-    assert [g.step for g in high] == [4, 5]
-    high.drop_stale(9)
-    assert len(high) == 0
-
-
 def test_between_is_closed_at_both_ends():
     means = [group(f"p{k}", k).mean for k in range(9)]
     assert [m for m in means if between(m, 2 / 8, 4 / 8)] == [0.25, 0.375, 0.5]
     assert [m for m in means if between(m, 0.3125, 0.4375)] == [0.375]
     assert [m for m in means if between(m, 0.3, 0.35)] == []
-
-
-def test_between_takes_thirds_that_are_not_exact_in_binary():
-    third = group("third", 1, size=3).mean
-    assert between(third, 0.1, 1 / 3) and between(third, 1 / 3, 0.5)
 
 
 def test_removal_is_of_the_very_group_not_of_its_prompt():

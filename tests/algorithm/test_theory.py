@@ -22,12 +22,6 @@ def test_k3_takes_the_worse_end_on_either_side():
     assert theory.k3(0.1, 0.5) == pytest.approx(7 / 3)
 
 
-def test_stability_is_smallest_at_one_half():
-    assert theory.stability(0.5) == 1.0
-    values = [theory.stability(mu / 100) for mu in range(1, 100)]
-    assert min(values) == values[49] and values[0] == pytest.approx(values[-1])
-
-
 def test_infinite_constants():
     assert theory.stability(0.0) == theory.stability(1.0) == math.inf
     assert theory.k2(0.0) == math.inf
@@ -95,7 +89,3 @@ def test_the_ceiling_by_hand():
     assert theory.ceiling(2.0, 0.1, 0.05) == pytest.approx(-0.2)
     assert theory.ceiling(math.inf, 0.1, 0.05, factor=1) == pytest.approx(0.05)
     assert theory.ceiling(math.inf, 0.0) == 0.0  # no policy has moved
-
-
-def test_the_bound_is_an_equality_where_nothing_moves():
-    assert theory.lower_bound(np.tile([1.0, -1.0], (3, 4)).mean(axis=1), 2.0, 0.0, 0.0) == 0.0

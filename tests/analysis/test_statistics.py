@@ -41,12 +41,6 @@ def test_clustered_is_the_t_interval_of_problem_means() -> None:
     assert found.p == pytest.approx(test.pvalue)
 
 
-def test_clustered_agrees_with_a_bootstrap_over_problems() -> None:
-    p = bits(2, n=80).mean(axis=1)
-    boot = stats.bootstrap((p,), np.mean, n_resamples=4000, rng=np.random.default_rng(0), method="basic")
-    assert s.clustered(p).se == pytest.approx(boot.standard_error, rel=0.05)
-
-
 def test_one_problem_has_no_error_bar() -> None:
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
@@ -59,14 +53,6 @@ def test_sampling_noise_by_hand() -> None:
     assert s.sampling_noise(x[:, 1:3]) == pytest.approx(math.sqrt(0.25) / 3)  # p = 1/2, 1, 0 of two
     with np.errstate(all="raise"):
         assert math.isnan(s.sampling_noise(x[:, :1]))
-
-
-def test_sampling_noise_is_the_spread_of_repeated_evaluations() -> None:
-    random = np.random.default_rng(3)
-    p = random.beta(0.7, 1.3, 20)
-    repeated = (random.random((3000, 20, 8)) < p[:, None]).astype(int)
-    claimed = np.sqrt(np.mean([s.sampling_noise(x) ** 2 for x in repeated[:500]]))
-    assert claimed == pytest.approx(repeated.mean(axis=(1, 2)).std(), rel=0.05)
 
 
 def paired(a: np.ndarray, b: np.ndarray) -> s.Estimate:

@@ -10,11 +10,10 @@ import math
 
 import numpy as np
 import pytest
-from support.scripted import NoSampler, ScriptedSampler, build, fresh, ids, loss_inputs, parts
+from support.scripted import NoSampler, ScriptedSampler, build, fresh, ids, loss_inputs, parts, with_bad
 
 from bapo import methods
-from bapo.algorithm.replay import HardPrompt
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REPLAYED
 from bapo.methods.bapo import BAPO
 
 B = 6
@@ -91,13 +90,6 @@ def test_c1(c1, stored):
 # ---------------------------------------------------------------- X2
 
 
-def with_bad(names, **options) -> BAPO:
-    method = bapo(**options)
-    for name in names:
-        method.bad.add(HardPrompt(name, Prompt(name)))
-    return method
-
-
 @pytest.mark.parametrize("m", [1, 2, 5])
 def test_m_re_evaluates_only_when_t_mod_m_is_0(m):
     method = bapo(m=m, max_reevaluated=1)
@@ -172,13 +164,6 @@ def test_stored_first_replays_what_x1_left_out_and_nothing_twice(first, drawn):
     method = bapo(stored_first=first, high_admission="informative", x3_filter="none", **options)
     batch = method.build_batch(1, fresh(1, [4, 2, 8]), NoSampler())  # X1 keeps 4/8 alone
     assert (parts(batch)[0], parts(batch)[2]) == (["1a"], drawn)
-
-
-def test_bad_capacity():
-    method = bapo(bad_capacity=4)
-    method.build_batch(1, fresh(1, NO_SIGNAL), NoSampler())
-    method.build_batch(2, fresh(2, NO_SIGNAL), NoSampler())
-    assert bad(method) == ["1c", "2a", "2b", "2c"]
 
 
 # ---------------------------------------------------------------- X3
@@ -287,36 +272,6 @@ def test_the_choice_is_random_even_and_a_function_of_seed_and_step():
     assert [chosen(seed, 3) for seed in range(20)] != picks[:20]
 
 
-# ---------------------------------------------------------------- thresholds
-
-
-@pytest.mark.parametrize(
-    ("direction", "c2", "c3", "stored"),
-    [
-        # r_tot = 12/48 = 1/4: 0.125 + 0.25 * 0.375, 0.25 + 0.25 * 0.375: the bin of 2/8
-        ("rising", 0.21875, 0.34375, ["1b"]),
-        # share 3/4: 0.125 + 0.75 * 0.375, 0.25 + 0.75 * 0.375: the bin of 4/8
-        ("falling", 0.40625, 0.53125, ["1d"]),
-    ],
-)
-def test_threshold_direction(direction, c2, c3, stored):
-    method = bapo(threshold_direction=direction)
-    batch = method.build_batch(1, fresh(1, [1, 2, 3, 4, 1, 1]), NoSampler())
-    assert batch.metrics["r_tot"] == 0.25
-    assert (batch.metrics["c2"], batch.metrics["c3"]) == (c2, c3)
-    assert ids(method.high) == stored
-
-
-def test_average_reward_of_the_batch_or_moving():
-    for kind, decay, third in (("batch", 0.9, 1.0), ("moving-average", 0.9, 0.505), ("moving-average", 0.5, 0.625)):
-        method = bapo(average_reward=kind, average_decay=decay)
-        r = [
-            method.build_batch(t, fresh(t, [c] * 6), NoSampler()).metrics["r_tot"] for t, c in ((1, 4), (2, 0), (3, 8))
-        ]
-        # decay 0.9: 0.5, 0.45, 0.405 + 0.1 = 0.505; decay 0.5: 0.5, 0.25, 0.125 + 0.5 = 0.625
-        assert r[0] == 0.5 and r[2] == pytest.approx(third)
-
-
 # ---------------------------------------------------------------- the rollout policy
 
 
@@ -370,25 +325,3 @@ def test_ratio_and_kl_are_to_the_stored_log_probabilities():
     # d/dlog pi: surrogate -rho A (0 where clipped), KL 1 - alpha/pi; each over 2 tokens and 2 sequences
     expected = np.array([[-1.1 + 0.1 / 11, -1.0], [0.1 * -1.0, 2 + 0.1 * 0.5]]) / 4
     assert given.logprobs.grad.numpy() == pytest.approx(expected, abs=1e-6)
-
-
-# ------------------------------------------------------------------ the other readings (paper_vs_code): one option each
-
-
-def test_online_filters():
-    groups = fresh(1, [0, 1, 4, 7, 8] * 400)
-    range_, gaussian, uniform = (
-        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=share).filtered_fresh(1, groups)
-        for f, share in (("range", 0.6), ("gaussian", 0.4), ("uniform", 0.6))
-    )
-    assert {g.mean for g in range_} == {0.125, 0.5, 0.875} and len(range_) == 1200
-    kept = {m: sum(g.mean == m for g in gaussian) for m in (0.0, 0.125, 0.5, 0.875, 1.0)}
-    # 800 drawn with weights 1 and exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: with x such that
-    # 1 - e^-x + 2 (1 - e^(-0.1724 x)) = 2, so x = 4.115, 98.4% of the middle and 50.8% of each side
-    assert kept[0.0] == kept[1.0] == 0 and sum(kept.values()) == 800
-    assert 380 <= kept[0.5] <= 400 and 170 <= kept[0.125] <= 236 and 170 <= kept[0.875] <= 236
-    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01, filter_share=0.2)
-    narrow = narrow.filtered_fresh(1, groups)
-    assert {g.mean for g in narrow} == {0.875} and len(narrow) == 400
-    assert len(uniform) == 1200 and {g.mean for g in uniform} == {0.0, 0.125, 0.5, 0.875, 1.0}
-    assert len(bapo(online_filter="uniform", filter_share=0.25).filtered_fresh(1, groups)) == 500

@@ -6,34 +6,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.scripted import (
-    ExpertSampler,
-    NoSampler,
-    ScriptedSampler,
-    build,
-    fresh,
-    group,
-    ids,
-    loss_inputs,
-    parts,
-    rewards,
-)
+from support import scripted
+from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs, parts, with_bad
 
 from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Prompt
-from bapo.methods.bapo import BAPO
 
 ALL_RIGHT = [8] * 6  # nothing for X1
 
 
 bapo = partial(build, "bapo", 6)
-
-
-def with_bad(names: str, **options) -> BAPO:
-    method = bapo(**options)
-    for name in names:
-        method.bad.add(HardPrompt(name, Prompt(name)))
-    return method
 
 
 def test_the_default_is_the_texts_plain_reading():
@@ -108,6 +90,46 @@ def test_the_denominators_of_separate_expectations_count_x2_as_historical():
         assert denominators(train, groups, marks)["part_sequences"] == counts
 
 
+@pytest.mark.parametrize(
+    ("direction", "c2", "c3", "stored"),
+    [
+        # r_tot = 12/48 = 1/4: 0.125 + 0.25 * 0.375, 0.25 + 0.25 * 0.375: the bin of 2/8
+        ("rising", 0.21875, 0.34375, ["1b"]),
+        # share 3/4: 0.125 + 0.75 * 0.375, 0.25 + 0.75 * 0.375: the bin of 4/8
+        ("falling", 0.40625, 0.53125, ["1d"]),
+    ],
+)
+def test_threshold_direction(direction, c2, c3, stored):
+    method = bapo(threshold_direction=direction)
+    batch = method.build_batch(1, fresh(1, [1, 2, 3, 4, 1, 1]), NoSampler())
+    assert batch.metrics["r_tot"] == 0.25
+    assert (batch.metrics["c2"], batch.metrics["c3"]) == (c2, c3)
+    assert ids(method.high) == stored
+
+
+def test_average_reward_of_the_batch_or_moving():
+    for kind, decay, third in (("batch", 0.9, 1.0), ("moving-average", 0.9, 0.505), ("moving-average", 0.5, 0.625)):
+        method = bapo(average_reward=kind, average_decay=decay)
+        r = [
+            method.build_batch(t, fresh(t, [c] * 6), NoSampler()).metrics["r_tot"] for t, c in ((1, 4), (2, 0), (3, 8))
+        ]
+        # decay 0.9: 0.5, 0.45, 0.405 + 0.1 = 0.505; decay 0.5: 0.5, 0.25, 0.125 + 0.5 = 0.625
+        assert r[0] == 0.5 and r[2] == pytest.approx(third)
+
+
+def test_online_filters():
+    groups = fresh(1, [0, 1, 4, 7, 8] * 400)
+
+    def kept(**options):
+        return [g.mean for g in bapo(**options).filtered_fresh(1, groups)]
+
+    assert set(kept()) == {0.125, 0.5, 0.875} and len(kept()) == 1200
+    narrow = kept(online_filter="gaussian", filter_mean=0.875, filter_std=0.01, filter_share=0.2)
+    assert set(narrow) == {0.875} and len(narrow) == 400
+    uniform = kept(online_filter="uniform", filter_share=0.25)
+    assert set(uniform) == {0.0, 0.125, 0.5, 0.875, 1.0} and len(uniform) == 500
+
+
 # ---------------------------------------------------------------- controls
 
 B = 8
@@ -137,7 +159,7 @@ def test_random_rewards_know_nothing_of_the_responses():
     other = control("grpo_random_reward").build_batch(2, groups, NoSampler())
     assert np.array_equal(drawn, [g.rewards for g in again.groups])
     assert not np.array_equal(drawn, [g.rewards for g in other.groups])
-    assert np.array_equal(groups[1].rewards, rewards(8))  # the log keeps the verifier's
+    assert np.array_equal(groups[1].rewards, scripted.rewards(8))  # the log keeps the verifier's
 
 
 def test_the_chance_of_a_random_reward():
@@ -195,7 +217,7 @@ def test_an_oracle_puts_a_solution_into_each_group_of_x2():
     m = build("bapo_oracle", 4, m=1, kl_coef=0.0, entropy_coef=0.0)
     for name in "ab":
         m.bad.add(HardPrompt(name, Prompt(name)))
-    sampler = ExpertSampler(unknown="b")
+    sampler = scripted.ExpertSampler(unknown="b")
     sampler.answers = {"a": [0], "b": [0]}
     batch = m.build_batch(1, fresh(1, [8, 8, 8, 8]), sampler)
     (solved,) = batch.groups  # 1/8 is not above c1, and b has no solution

@@ -6,16 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs
 
 from bapo.algorithm import batch
 from bapo.algorithm.rollouts import FRESH, REPLAYED
 from bapo.experiments.compose import compose_config
-
-if LATE:
-    pass
-
 
 B, AREAL = 5, 2
 

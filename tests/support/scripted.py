@@ -9,6 +9,7 @@ import numpy as np
 
 from bapo import methods
 from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import DEMONSTRATED, ORIGINS, Group, Prompt, Samples
 from bapo.methods import Batch
 
@@ -95,6 +96,14 @@ def parts(batch: Batch) -> tuple[list[str], ...]:
 
 def build(algorithm: str, batch_size: int, seed: int = 1, **options: object) -> Any:
     return methods.build({"algorithm": algorithm, **options}, batch_size, seed)
+
+
+def with_bad(names: Iterable[str], batch_size: int = 6, **options: object) -> Any:
+    """BAPO with these prompts in B_bad, in their order."""
+    method = build("bapo", batch_size, **options)
+    for name in names:
+        method.bad.add(HardPrompt(name, Prompt(name)))
+    return method
 
 
 def loss_inputs(
