@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from analysis.audit import SETUP, Finding, attainable, audit, best_case, load, luck
+from analysis.audit import SETUP, Finding, attainable, audit, load, luck
 from analysis.paper import parse
 
 
@@ -87,15 +87,6 @@ def test_printed_numbers() -> None:
     assert (parse("677k").value, parse("677k").half_unit) == (677_000, 500)
     assert (parse("73.00").digits, parse("73").half_unit) == (2, 0.5)
     assert parse("-") is None and parse("on") is None
-
-
-@pytest.mark.parametrize(("mu", "t"), [(0.125, 0.3), (0.5, 0.2), (0.875, 0.1)])
-def test_no_policy_beats_the_best_case(mu: float, t: float) -> None:
-    # two responses, one right: the new policy moves t of probability to the right one, so TV = J(pi) - J(alpha) = t
-    sigma = (mu * (1 - mu)) ** 0.5
-    bound = t / sigma - 2 * (1 - sigma) / sigma * t  # eq. 20 with alpha = pi_t
-    assert bound == pytest.approx(best_case(mu, 2.0) * t) and bound <= 1e-12
-    assert t / sigma - (1 - sigma) / sigma * t == pytest.approx(t)  # with factor 1 it is tight
 
 
 # ------------------------------------------------------------------------------------------------ another paper

@@ -93,10 +93,3 @@ def test_nothing_in_common_and_wrong_places_are_errors(a: Path, tmp_path: Path, 
     (tmp_path / "empty").mkdir()
     for place in ("nowhere", "empty"):
         assert main(["compare", str(a), str(tmp_path / place)]) == 2 and place in capsys.readouterr().err
-
-
-def test_a_damaged_run_is_named(a: Path, tmp_path: Path) -> None:
-    b = write_results(tmp_path / "b")
-    (b / "countdown/tiny/bapo/seed1/eval/cd.parquet").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"bapo/seed1/eval/cd\.parquet"):
-        compare(a, b)

@@ -116,9 +116,7 @@ def test_what_is_no_evidence_is_named(content: bytes | None, tmp_path: Path, cap
     if content is not None:
         file.write_bytes(content)
     assert main(["unpack", str(file), "--out", str(tmp_path / "back")]) == 2
-    assert (
-        "some.zip" in capsys.readouterr().err and json.dumps(sorted(tmp_path.iterdir()), default=str).count("back") == 0
-    )
+    assert "some.zip" in capsys.readouterr().err and not (tmp_path / "back").exists()
 
 
 @pytest.mark.parametrize(

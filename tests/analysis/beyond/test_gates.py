@@ -100,33 +100,22 @@ DECISION = {"asks": "Is BAPO better?", "measure": "accuracy", "of": "bapo", "min
 
 
 @pytest.mark.parametrize(
-    ("must", "support", "contradiction", "verdicts", "first"),
+    ("must", "support", "contradiction", "verdicts"),
     [
-        ("mean >= 15", "mean > 10", "high < 10", ["holds", "support"], "Every gate holds"),
-        ("mean >= 15", "low > 0", "high < 10", ["holds", "undecided"], "Every gate holds"),
-        ("mean >= 15", "low > 0", "mean > 10", ["holds", "contradiction"], "Every gate holds"),
-        (
-            "mean >= 90",
-            "mean > 10",
-            "high < 10",
-            ["fails", "support"],
-            "This testbed cannot test the claim that it helps",
-        ),
+        ("mean >= 15", "mean > 10", "high < 10", ["holds", "support"]),
+        ("mean >= 15", "low > 0", "high < 10", ["holds", "undecided"]),
+        ("mean >= 15", "low > 0", "mean > 10", ["holds", "contradiction"]),
+        ("mean >= 90", "mean > 10", "high < 10", ["fails", "support"]),
     ],
 )
 def test_the_page_says_first_what_the_study_can_say(
-    must: str,
-    support: str,
-    contradiction: str,
-    verdicts: list[str],
-    first: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    must: str, support: str, contradiction: str, verdicts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decision = {**DECISION, "support": [support], "contradiction": [contradiction]}
     asked = with_rules(tmp_path, monkeypatch, gates=[{**GATE, "must": [must]}], decisions=[decision])
     csv, page, _ = gates.write(asked, tmp_path / "out")
     assert pd.read_csv(csv)["verdict"].tolist() == verdicts
+    first = "Every gate holds" if verdicts[0] == "holds" else "This testbed cannot test the claim that it helps"
     assert page.read_text().splitlines()[2].startswith(f"- {first}")
 
 

@@ -35,10 +35,6 @@ def bits(counts: np.ndarray) -> np.ndarray:
     return (np.arange(K) < counts[:, None]).astype(int)
 
 
-def run_of(root: Path, method: str, seed: int, task: str = "countdown") -> Path:
-    return place(root, method, seed, task)
-
-
 def write_world(root: Path, methods: Sequence[str], tasks: Sequence[str] = ("countdown",)) -> None:
     """Three seeds of each method, the same answers in each seed, and their study file."""
     studies = []
@@ -98,7 +94,7 @@ def test_accuracy_claims(study: Path) -> None:
         claims.UNDERPOWERED,
     ]
     assert up.measure.seeds == 3
-    assert up.runs == tuple(sorted(str(run_of(study, m, s)) for m in ("bapo", "grpo") for s in SEEDS))
+    assert up.runs == tuple(sorted(str(place(study, m, s)) for m in ("bapo", "grpo") for s in SEEDS))
     # Holm: the three p values in order, times 3, 2, 1
     ps = [line.verdict.p for line in (up, down, flat)]
     assert up.adjusted == pytest.approx(3 * min(ps)) or up.adjusted == pytest.approx(2 * max(ps[:2]))
@@ -109,7 +105,7 @@ def test_accuracy_claims(study: Path) -> None:
 
 def test_paired_seeds(study: Path) -> None:
     """GRPO without its first seed: the two that both have are compared, and no other."""
-    shutil.rmtree(run_of(study, "grpo", 1))
+    shutil.rmtree(place(study, "grpo", 1))
     both, alone = lines(
         study, difference("bapo", "grpo", {"above": 0}), difference("bapo", "dapo", {"above": 0}, id="b")
     )
@@ -142,7 +138,7 @@ def test_equal_is_judged_by_the_margin(study: Path) -> None:
 
 def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
     for seed in SEEDS:
-        folder = run_of(study, "grpo", seed) / "eval"
+        folder = place(study, "grpo", seed) / "eval"
         frame = read_table(folder / "cd34.parquet")
         frame["problem_id"] = "other-" + frame["problem_id"]
         rewrite(folder, cd34=frame)
@@ -156,8 +152,8 @@ def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
 
 def test_missing_runs_do_not_crash(study: Path) -> None:
     for seed in SEEDS[:2]:
-        (run_of(study, "dapo", seed) / "summary.json").unlink()
-    shutil.rmtree(run_of(study, "repo", 1).parent)
+        (place(study, "dapo", seed) / "summary.json").unlink()
+    shutil.rmtree(place(study, "repo", 1).parent)
     some, none, absent, unknown = lines(
         study,
         {"id": "some"},
@@ -181,7 +177,7 @@ def set_probes(root: Path, method: str, end: object) -> None:
     chance = np.linspace(0.05, 0.2, 60)
     for seed in SEEDS:
         start = np.random.default_rng([seed, 7]).binomial(G, chance)
-        rewrite(run_of(root, method, seed), probe=probe_rows({0: start, 20: end(seed, start, chance)}))
+        rewrite(place(root, method, seed), probe=probe_rows({0: start, 20: end(seed, start, chance)}))
 
 
 def asked_of_probes(name: str, over: object, rule: dict) -> dict:
@@ -265,7 +261,7 @@ def test_several_tasks_make_one_more_line(tmp_path: Path) -> None:
     write_world(tmp_path, ("grpo", "bapo"), ("countdown", "geometry"))
     for seed in SEEDS:  # geometry shows nothing
         answers = np.random.default_rng(seed).integers(0, 9, N)
-        write_evaluation(run_of(tmp_path, "bapo", seed, "geometry") / "eval", {"cd34": bits(answers)})
+        write_evaluation(place(tmp_path, "bapo", seed, "geometry") / "eval", {"cd34": bits(answers)})
     asked = (
         difference("bapo", "grpo", {"above": 0}, id="mean", paper={"countdown": 1, "overall": 7}),
         difference("bapo", "grpo", {"above": 0}, id="each", overall="all"),

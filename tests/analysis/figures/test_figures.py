@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.runs import rewrite
-from support.simulated import MODEL, PROBED, STEPS, write_simulated
+from support.simulated import MODEL, write_simulated
 
-from analysis import figures, products, reading, statistics, style
+from analysis import figures, products, reading, style
 from analysis.__main__ import main
 from analysis.figures import bins, frames
 from analysis.study import Study, load
 from bapo.errors import UserError
-from bapo.store.files import read_json, read_table, write_json
+from bapo.store.files import read_table
 
 KINDS = ("pdf", "png", "svg", "csv")
 #: figure -> the study that it is drawn from
@@ -51,18 +51,6 @@ def drawn(simulated: dict[str, Path]) -> Drawn:
     return once
 
 
-@pytest.fixture(scope="module")
-def run_of(simulated: dict[str, Path]) -> Callable[..., Path]:
-    home = simulated["table1"].parents[1]
-    return lambda task, method, seed: home / task / MODEL / method / f"seed{seed}"
-
-
-def probe(run: Path, probed: str = "train") -> pd.DataFrame:
-    """Return correct answers, rows prompts, columns steps."""
-    rows = read_table(run / "probe.parquet").query("set == @probed")
-    return rows.pivot(index="prompt_id", columns="step", values="correct")
-
-
 def caption(fig: Any) -> str:
     return " ".join(fig.get_supxlabel().split())
 
@@ -85,50 +73,6 @@ def test_spaced_steps_and_looks() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the data behind
-
-
-def test_15_migration_starts_from_the_other_seeds_base(run_of: Callable[..., Path], drawn: Drawn) -> None:
-    fig, frame = drawn("figure15_migration")
-    frame = frame.query("task == 'countdown'")
-    assert frame.groupby(["compared", "step"]).prompts.sum().tolist() == pytest.approx([PROBED] * 8)
-    a, b = (probe(run_of("countdown", "bapo", k)) for k in (1, 2))
-    own, across = (frame[frame.compared == compared] for compared in ("within a run", "across seeds"))
-
-    def cell(table: pd.DataFrame, step: int) -> float:
-        return table.query("step == @step and initial == 0 and current == 1").prompts.item()
-
-    def below(table: pd.DataFrame) -> list[float]:
-        return table.groupby("step").share_below_diagonal.first()[[0, STEPS]].tolist()
-
-    # the paper's: both bins from one run, in which the base never leaves the diagonal
-    assert own.query("step == 0 and initial != current").prompts.sum() == 0
-    assert cell(own, STEPS) == sum(((w[0] == 0) & (w[STEPS] == 1)).sum() for w in (a, b)) / 2
-    assert below(own) == pytest.approx([0, sum((w[STEPS] < w[0]).sum() for w in (a, b)) / 2 / PROBED])
-    # what is drawn: rows from the other seed's base, also for the unchanged base
-    for step in (0, STEPS):
-        assert cell(across, step) == (((b[0] == 0) & (a[step] == 1)).sum() + ((a[0] == 0) & (b[step] == 1)).sum()) / 2
-    expected = [((a[step] < b[0]).sum() + (b[step] < a[0]).sum()) / 2 / PROBED for step in (0, STEPS)]
-    assert below(across) == pytest.approx(expected)
-    assert fig.axes[4].get_title(loc="left").endswith(f"Countdown\nbelow diagonal: {expected[0]:.1%}")
-    assert "ANOTHER seed's probe" in caption(fig)
-
-
-def test_a_curve_is_the_tables_counts(run_of: Callable[..., Path], simulated: dict[str, Path], drawn: Drawn) -> None:
-    study = load(simulated["table1"])
-    cells = next(b for b in study.blocks if b.task == "countdown").methods["dapo"]
-    curve = reading.curves(cells, "cd4", study)
-    for seed, cell in enumerate(cells):
-        for row in read_table(cell.run / "curve" / "cd4.parquet").sample(20, random_state=1).itertuples():
-            where = curve.steps.index(row.step), curve.problems.index(row.problem_id)
-            assert curve.correct[seed][where] == row.correct
-    fig, frame = drawn("figure12_test_curves")
-    own = frame.query("method == 'dapo' and benchmark == 'cd4'")
-    np.testing.assert_allclose(own["accuracy"], 100 * curve.correct.mean(axis=(0, 2)) / 8)
-    np.testing.assert_allclose(own["seed_2"], 100 * curve.correct[1].mean(axis=1) / 8)
-    interval = statistics.clustered(100 * curve.accuracy[:, 3].mean(axis=0))  # by problem, seeds averaged
-    assert (own["low"].iloc[3], own["high"].iloc[3]) == pytest.approx((interval.low, interval.high))
-    lines = {line.get_label(): line.get_xydata() for line in fig.axes[1].lines}
-    np.testing.assert_allclose(lines["DAPO"], own[["step", "accuracy"]])
 
 
 def test_seeds_are_compared_at_the_steps_that_all_have(tmp_path: Path) -> None:
@@ -211,22 +155,3 @@ def test_one_seed_knows_no_chance_and_two_models_stand_apart(tmp_path: Path) -> 
         assert "Not shown: one seed" in caption(data[name][0])
     assert data["figure7_tracking"][1].unchanged_base_across_seeds.isna().all()
     assert set(data["figure15_migration"][1].compared) == {"within a run"}
-
-
-def test_missing_and_damaged_runs_are_named_with_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo", "bapo"), MATHEMATICS: ("grpo",)})
-    write_json(file, read_json(file) | {"config": ["scale=smoke"]})
-    runs = [tmp_path / "countdown" / MODEL / place for place in ("grpo/seed1", "grpo/seed2", "bapo/seed2")]
-    for run in runs:
-        (run / "summary.json").unlink()
-    out = ["--study", str(file), "--out", str(tmp_path / "out")]
-    assert main(["figure", "figure13_tracking", *out]) == 2
-    said = capsys.readouterr().err
-    assert str(runs[2]) in said and "runs_table1 --config scale=smoke" in said and not (tmp_path / "out").exists()
-    assert main(["figure", "figure7_tracking", *out]) == 0  # mathematics is there
-    path = tmp_path / "mathematics" / MODEL / "grpo" / "seed1" / "steps.parquet"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert main(["figure", "figure1_accuracy_groups", *out]) == 2
-    assert str(path) in capsys.readouterr().err
