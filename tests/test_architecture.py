@@ -117,13 +117,6 @@ def test_every_import_follows_the_arrows() -> None:
     assert against == set(), "imports against the arrows"
 
 
-def test_bapo_never_imports_the_analysis() -> None:
-    """Only the command line does, which nothing imports, to hand its commands on."""
-    inside = [i for i in OURS if i.importer.startswith("bapo") and i.importer != "bapo.__main__"]
-    found = {(i.importer, i.imported) for i in inside if "analysis" in i.imported}
-    assert found == set()
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions count too: they only hide a circle."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}

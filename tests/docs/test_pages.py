@@ -81,17 +81,11 @@ def test_a_block_is_what_it_says(block: Block) -> None:
 
 
 LINES = 120  # of the README
-
-
 WORDS, NUMBERS = 30, 4  # the most in a sentence
-
-
 IDIOMS = (
     "level with|came out|comes out|in place of|is said|says so|all but|of its own|of their own|by itself|by themselves|"
     "so many|none of it is|not to be|to be told|beside"
 )
-
-
 #: page -> the most words a sentence may have on average
 STRICT = {
     **{"README.md": 12, "CONTRIBUTING.md": 15, "docs/results.md": 13, "docs/deciding.md": 13, "docs/running.md": 12},

@@ -17,7 +17,6 @@ from support.paths import ROOT
 from analysis import evidence
 from analysis.__main__ import main
 from bapo.experiments import places
-from bapo.store.files import Json
 from bapo.validate import parse_yaml
 
 EVIDENCE = ROOT / "evidence"
@@ -90,21 +89,16 @@ STUDY = "{claim: c, gates: [{must: [%s]}], title: %s, scales: {laptop: [1], smok
 @pytest.mark.parametrize(
     ("started", "packed", "now", "said"),
     [
-        ("2026-01-02T00:00:00Z", STUDY % ("low > 0", "a"), STUDY % ("low > 0", "b"), []),
-        ("2025-12-31T23:00:00Z", STUDY % ("low > 0", "a"), STUDY % ("low > 0", "a"), ["committed after"]),
-        (
-            "2026-01-02T00:00:00Z",
-            STUDY % ("low > 0", "a"),
-            STUDY % ("low > 1", "a"),
-            ["than when its runs were packed"],
-        ),
-        ("2026-01-02T00:00:00Z", STUDY % ("low > 1", "a"), STUDY % ("low > 1", "a"), ["when the first run started"]),
+        ("2026-01-02T00:00:00Z", ("low > 0", "a"), ("low > 0", "b"), []),
+        ("2025-12-31T23:00:00Z", ("low > 0", "a"), ("low > 0", "a"), ["committed after"]),
+        ("2026-01-02T00:00:00Z", ("low > 0", "a"), ("low > 1", "a"), ["than when its runs were packed"]),
+        ("2026-01-02T00:00:00Z", ("low > 1", "a"), ("low > 1", "a"), ["when the first run started"]),
     ],
 )
 def test_a_gate_that_changes_after_the_runs_is_found(
-    started: str, packed: str, now: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: str, packed: tuple, now: tuple, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is committed on 1 January with the gate "low > 0"."""
+    """The file is committed on 1 January with the gate "low > 0". packed, now: its gate and title at these times."""
     file = tmp_path / "asked.yaml"
     file.write_text(STUDY % ("low > 0", "a"))
     for name in ("AUTHOR", "COMMITTER"):
@@ -113,9 +107,9 @@ def test_a_gate_that_changes_after_the_runs_is_found(
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@b.c")
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "gates"]):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
-    file.write_text(now)
-    about: Json = {"scale": "laptop", "started": started, "asked": evidence.asked(parse_yaml(file, packed), "laptop")}
-    found = registered_late(about, file)
+    file.write_text(STUDY % now)
+    asked = evidence.asked(parse_yaml(file, STUDY % packed), "laptop")
+    found = registered_late({"scale": "laptop", "started": started, "asked": asked}, file)
     assert len(found) == len(said) and all(words in one for words, one in zip(said, found, strict=True))
 
 

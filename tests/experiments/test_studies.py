@@ -57,12 +57,6 @@ def test_every_stand_in_plays_one_part_of_the_paper_in_its_order() -> None:
     assert {key: found for key, found in played.items() if found != played["paper", key[1]]} == {}
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
-def test_every_figure_of_the_paper_is_drawn_from_one_study(scale: str) -> None:
-    shown = products.drawn_by(products.figures_of, scale)
-    assert list(shown) == [name for name, figure in products.FIGURES.items() if figure.number]  # in the paper's order
-
-
 def test_a_figure_that_two_studies_name(experiments: Path) -> None:
     edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
     with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves .*figure5 "):

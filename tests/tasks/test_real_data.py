@@ -290,13 +290,3 @@ def test_the_real_sets_of_mathematics(tmp_path: Path) -> None:
     assert report["long_prompts"] == ["DeepScaleR-Preview-Dataset:7283"]
     aime = files.read_problems(out / "aime24.parquet")
     assert json.loads(aime[1].ground_truth) == {"answers": ["025"], "format": "boxed"}
-
-
-def test_the_real_diagrams_of_the_validation_split(tmp_path: Path) -> None:
-    home = needs_shared("data", "geometry3k", "geometry3k_val.jsonl").parents[1]
-    config = compose_config(["scale=paper", "task=geometry", f"paths.data_folder={home}"])
-    config.data.split_sizes = {"geo3k_val": 300}
-    assert tasks.get("geometry").write_data(config, tmp_path) == {"geo3k_val": {"problems": 300, "rows": 300}}
-    problems = files.read_problems(tmp_path / "geo3k_val.parquet")
-    assert problems[1].images == ((home / "geometry3k/val/2102.png").read_bytes(),)
-    assert tasks.get("geometry").verify("\\boxed{5\\sqrt{13}}", problems[1].ground_truth).correct

@@ -116,12 +116,6 @@ def test_jobs_are_children_of_the_warm_process_unless_asked_not_to_be(workflow: 
     assert texts[0] == texts[1]
 
 
-def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
-    result = workflow("-n", "table1", "--config", "scal=paper")
-    assert result.returncode == 1 and "Traceback" not in result.stderr
-    assert [line for line in result.stderr.splitlines() if line.startswith("error: --config scal: ")]
-
-
 # ------------------------------------------------------------------------------------------------ what an edit does
 
 SMOKE = ("table1", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")

@@ -23,17 +23,7 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
 from bapo.graders.verdict import OVERLOADED, Verdict
-from bapo.store.files import (
-    MANIFEST,
-    STEPS,
-    SUMMARY,
-    TABLES,
-    damaged_files,
-    read_json,
-    read_table,
-    verify_files,
-    write_text,
-)
+from bapo.store import files
 from bapo.store.lock import locked
 from bapo.tasks.countdown.task import Countdown
 
@@ -69,7 +59,7 @@ def undisturbed(tiny_world: list[str]) -> Path:
 
 def test_the_undisturbed_run_exercises_all_three_parts(undisturbed: Path) -> None:
     """Else the comparisons below would compare nothing: fresh, re-evaluated and replayed groups, and a delay."""
-    steps = pd.read_parquet(undisturbed / STEPS)
+    steps = pd.read_parquet(undisturbed / files.STEPS)
     assert steps["x1"].sum() > 0 and steps["x3"].sum() > 0 and steps["reevaluated_prompts"].sum() > 0
     assert steps["staleness"].max() > 0 and steps["updates"].min() >= 0 and steps["updates"].sum() >= 6
 
@@ -78,7 +68,7 @@ def twin(tiny_world: list[str], undisturbed: Path, name: str) -> tuple[list[str]
     """Overrides of the same run under another label (labels have no meaning), and its folder."""
     overrides = [*tiny_world, *BUSY, "seed=11", f"method.name={name}"]
     config = compose_config(overrides)
-    assert train_identity(config) == read_json(undisturbed / MANIFEST)["identity"]
+    assert train_identity(config) == files.read_json(undisturbed / files.MANIFEST)["identity"]
     return overrides, run_directory(config)
 
 
@@ -87,7 +77,7 @@ def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None
     config = compose_config([*tiny_world, f"method={method}", "seed=1"])
     summary = train(config)
     folder = run_directory(config)
-    steps, groups, probe = (pd.read_parquet(folder / n) for n in TABLES)
+    steps, groups, probe = (pd.read_parquet(folder / n) for n in files.TABLES)
     assert steps["step"].tolist() == [1, 2, 3, 4, 5, 6]
     assert (steps["x1"] + steps["x2"] + steps["x3"] == steps["batch_groups"]).all()
     used = groups[groups["used"]].groupby("step").size().reindex(steps["step"], fill_value=0)
@@ -97,7 +87,7 @@ def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None
     assert set(probe["step"]) == {0, 3, 6} and set(probe["set"]) == {"train", "probe"}
     assert steps["reward_mean"].sum() > 0 and steps["updates"].sum() > 0
     assert np.isfinite(steps.loc[steps["updates"] > 0, ["loss", "gradient_norm", "entropy"]]).all().all()
-    assert not damaged_files(folder, summary["files"])
+    assert not files.damaged_files(folder, summary["files"])
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     checkpoint = folder / summary["checkpoint"]
@@ -110,7 +100,7 @@ def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None
 def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
     config = compose_config([*tiny_world, "method=grpo_v5", "method.v=3", "seed=2"])
     train(config)
-    steps = pd.read_parquet(run_directory(config) / STEPS)
+    steps = pd.read_parquet(run_directory(config) / files.STEPS)
     # t mod 3 = 0 refreshes before the rollout of steps 3 and 6; version = updates-steps behind the weights
     assert steps["rollout_version"].tolist() == [0, 0, 2, 2, 2, 5]
     assert steps["staleness"].tolist() == [0, 1, 0, 1, 2, 0]
@@ -120,7 +110,7 @@ def test_a_grader_that_is_overloaded_is_counted(tiny_world: list[str], monkeypat
     config = compose_config([*tiny_world, "method=grpo", "train.steps=1", "seed=83"])
     monkeypatch.setattr(Countdown, "verify", staticmethod(lambda *_: Verdict(False, False, OVERLOADED)))
     train(config)
-    steps = read_table(run_directory(config) / STEPS)
+    steps = files.read_table(run_directory(config) / files.STEPS)
     assert steps["overloaded"].tolist() == steps["fresh_rollouts"].tolist()
 
 
@@ -138,7 +128,7 @@ def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, m
             time.sleep(0.001)
         process.kill()
         process.communicate()
-        if not (folder / SUMMARY).exists():
+        if not (folder / files.SUMMARY).exists():
             break
         shutil.rmtree(folder)
     else:
@@ -156,7 +146,7 @@ def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturb
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=900)
-    if not (folder / SUMMARY).exists():  # else it was through before the signal came
+    if not (folder / files.SUMMARY).exists():  # else it was through before the signal came
         assert process.returncode == 130, errors
         assert "the same command goes on there" in errors
     train(compose_config(overrides))
@@ -168,7 +158,7 @@ def test_damaged_checkpoint_is_named_and_passed_over(
 ) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "damaged")
     shutil.copytree(undisturbed, folder)
-    (folder / SUMMARY).unlink()
+    (folder / files.SUMMARY).unlink()
     newest = checkpoints.folder_of(folder, 6) / "trainer" / "optimizer.safetensors"
     newest.write_bytes(newest.read_bytes()[:-10])
     train(compose_config(overrides))
@@ -179,15 +169,15 @@ def test_damaged_checkpoint_is_named_and_passed_over(
 def test_truncated_table_is_refused_and_rebuilt(tiny_world: list[str], undisturbed: Path) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "truncated")
     shutil.copytree(undisturbed, folder)
-    table = folder / STEPS
+    table = folder / files.STEPS
     table.write_bytes(table.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"steps\.parquet"):
-        read_table(table)
+        files.read_table(table)
     with pytest.raises(UserError, match=r"steps\.parquet"):
-        verify_files(folder)
-    (folder / SUMMARY).unlink()  # the cure that the message names
+        files.verify_files(folder)
+    (folder / files.SUMMARY).unlink()  # the cure that the message names
     train(compose_config(overrides))
-    verify_files(folder)
+    files.verify_files(folder)
     assert_same(undisturbed, folder)
 
 
@@ -195,11 +185,11 @@ def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> 
     first = compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2"])
     train(first)
     folder = run_directory(first)
-    old = (folder / STEPS).read_bytes()
+    old = (folder / files.STEPS).read_bytes()
     train(compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2", "method.clip_low=0.1"]))
     (aside,) = folder.parent.glob(".seed21.was-*")
-    assert (aside / STEPS).read_bytes() == old
-    assert json.loads((folder / SUMMARY).read_text())["steps"] == 2
+    assert (aside / files.STEPS).read_bytes() == old
+    assert json.loads((folder / files.SUMMARY).read_text())["steps"] == 2
 
 
 @pytest.mark.system
@@ -214,9 +204,9 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
         for line in process.stderr:
             if "waiting for process" in line:
                 break
-        assert process.poll() is None and not (folder / STEPS).exists()
+        assert process.poll() is None and not (folder / files.STEPS).exists()
     process.communicate(timeout=900)
-    assert process.returncode == 0 and (folder / SUMMARY).exists()
+    assert process.returncode == 0 and (folder / files.SUMMARY).exists()
 
 
 @pytest.mark.system
@@ -251,7 +241,7 @@ def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
 ) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "damaged-later")
     shutil.copytree(undisturbed, folder)
-    (folder / SUMMARY).unlink()
+    (folder / files.SUMMARY).unlink()
     for step in checkpoints.steps_with_trainer(folder):
         (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
     process = start(overrides)
@@ -293,20 +283,20 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
     summary = train(config)
     assert named == ["step_000001", "step_000002"]
     last = run_directory(config) / summary["checkpoint"] / "trainer"
-    assert all((last / name).read_bytes() == (run_directory(config) / name).read_bytes() for name in TABLES)
+    assert all((last / name).read_bytes() == (run_directory(config) / name).read_bytes() for name in files.TABLES)
 
 
 def test_a_disk_that_is_full_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old file stays whole, and nothing half is left."""
     file = tmp_path / "a.json"
-    write_text(file, "old")
+    files.write_text(file, "old")
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_text(file, "new")
+        files.write_text(file, "new")
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and file.read_text() == "old"
 
 
@@ -316,12 +306,12 @@ def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[st
     train(compose_config([*overrides, "checkpoint.keep_state=false"]))
     assert checkpoints.steps_with_trainer(folder) == [6]
     last = checkpoints.folder_of(folder, 6)
-    assert sorted(p.name for p in (last / "trainer").iterdir()) == sorted(["state.json", *TABLES])
+    assert sorted(p.name for p in (last / "trainer").iterdir()) == sorted(["state.json", *files.TABLES])
     assert (last / "trainer" / "state.json").stat().st_size < 200  # nothing of the buffers, which this run has
-    assert not damaged_files(last, read_json(last / "checksums.json"))
+    assert not files.damaged_files(last, files.read_json(last / "checksums.json"))
     assert_same(undisturbed, folder)
-    (folder / SUMMARY).unlink()
-    (folder / STEPS).unlink()
+    (folder / files.SUMMARY).unlink()
+    (folder / files.STEPS).unlink()
     train(compose_config([*overrides, "checkpoint.keep_state=false"]))
-    verify_files(folder)
+    files.verify_files(folder)
     assert_same(undisturbed, folder)
