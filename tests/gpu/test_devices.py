@@ -142,5 +142,3 @@ def test_the_end_of_a_slurm_job(machine, monkeypatch: pytest.MonkeyPatch, tmp_pa
         script.write_text(f"#!/bin/sh\n[ $4 = 7 ] && echo {said}\n", encoding="utf-8")
         script.chmod(0o755)
         assert allocation.end() == wanted
-    monkeypatch.setenv("SLURM_JOB_END_TIME", str(at + 5))
-    assert allocation.end() == at + 5
