@@ -164,13 +164,6 @@ def test_average_over_benchmarks() -> None:
     assert both.seed_means == pytest.approx(np.mean([e.seed_means for e in each], axis=0))
 
 
-def test_difference_of_single_seeds_is_the_paired_test() -> None:
-    a, b = bits(14), bits(15)
-    found = s.difference(s.Side([a[None]], [1]), s.Side([b[None]], [1]))
-    assert found.problems == s.clustered(a.mean(axis=1) - b.mean(axis=1))
-    assert found.tested == found.problems  # nothing is known about seeds
-
-
 def apart(a: np.ndarray, b: np.ndarray) -> s.SeedDifference:
     """a minus b of one benchmark, of seeds that they do not share."""
     return s.difference(s.Side([a], range(len(a))), s.Side([b], range(100, 100 + len(b))))
