@@ -1,6 +1,6 @@
 """``python -m analysis``: tables and figures from finished runs.
 
-``--study FILE.json`` says which runs to read; the workflow writes such files, ``StudyFile`` in analysis/study.py lists
+``--study FILE.json`` says which runs to read; the workflow writes such files, ``Study`` in analysis/study.py lists
 their fields. Paths in them are relative to where the command runs.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis import figures, products, tables
 from analysis.commands import OF_ANALYSIS
@@ -24,81 +25,72 @@ SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")
 
 @dataclass(frozen=True)
 class Made:
-    """What a command did. files: what it wrote; inputs: what it read, for the record of where the files come from.
+    """What a command did. files: what it wrote, with a record of where that comes from; read: files that say so.
 
-    text: what it prints; message: what it wrote, where that is not files; status: its exit status.
+    text: what it prints; status: its exit status.
     """
 
     files: Sequence[Path] = ()
-    inputs: Sequence[Path] = ()
+    read: Sequence[Path] = ()
     text: str = ""
-    message: str = ""
     status: int = 0
+
+
+#: name of an argument, and what argparse wants to know of it
+Argument = tuple[str, dict[str, Any]]
+
+
+def path(name: str, metavar: str | None, text: str, **options: Any) -> Argument:
+    return name, {"type": Path, "metavar": metavar, "help": text, **options}
+
+
+STUDY = path("--study", "FILE.json", "which runs to read", required=True)
+OUT = path("--out", "DIR", "folder for the files", required=True)
+RESULTS = path("results", None, "the scale's folder, for example results/laptop")
 
 
 def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=program, description=__doc__)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[argparse.Namespace], Made], text: str = "") -> Callable[..., argparse.Action]:
+    def command(name: str, run: Callable[[argparse.Namespace], Made], *arguments: Argument, text: str = "") -> None:
         text = text or OF_ANALYSIS[name]
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(run=run)
-        return sub.add_argument
-
-    def of_study(
-        name: str, run: Callable[[argparse.Namespace], Made], text: str = ""
-    ) -> Callable[..., argparse.Action]:
-        add = command(name, run, text)
-        add("--study", required=True, type=Path, metavar="FILE.json", help="which runs to read")
-        add("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
-        return add
-
-    def of_results(name: str, run: Callable[[argparse.Namespace], Made]) -> Callable[..., argparse.Action]:
-        add = command(name, run)
-        add("results", type=Path, help="the scale's folder, for example results/laptop")
-        return add
+        for argument, options in arguments:
+            sub.add_argument(argument, **options)
 
     for table in (products.TABLES | products.OTHERS).values():
-        of_study(table.name, _table, table.heading)
-    add = of_study("figure", _figure, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    add("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
+        command(table.name, _table, STUDY, OUT, text=table.heading)
+    figure = ("name", {"choices": products.FIGURES, "metavar": "NAME", "help": f"one of {', '.join(products.FIGURES)}"})
+    text = "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it"
+    command("figure", _figure, STUDY, OUT, figure, text=text)
+    trials = path("--trials", "FILE.json", "trials.json of the sweep", required=True)
+    text = "how accuracy depends on a sweep's parameters: md, csv, figure"
+    command("robustness", _robustness, trials, OUT, text=text)
 
-    add = command("robustness", _robustness, "how accuracy depends on a sweep's parameters: md, csv, figure")
-    add("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
-    add("--out", required=True, type=Path, metavar="DIR", help="folder for robustness.*")
+    log = path("file", None, "a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
+    folders = [
+        (f"--{name}", {"required": True, "help": "the name of a folder"}) for name in ("task", "model", "method")
+    ]
+    numbers = (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses"))
+    sizes = [(f"--{name}", {"type": int, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
+    home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
+    command("import", _import, log, *folders, *sizes, home)
 
-    add = command("import", _import)
-    add("file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
-    for name in ("task", "model", "method"):
-        add(f"--{name}", required=True, help="the name of a folder")
-    for name, number, what in (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses")):
-        add(f"--{name}", type=int, default=number, help=f"{what} ({number})")
-    add("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
+    command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))
+    studies = path("--study", "FILE.json", "results/SCALE/studies/*.json", required=True, nargs="+")
+    command("claims", _claims, studies, OUT)
 
-    command("audit", _audit)("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
+    license = ("--license", {"metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
+    command("export", _export, RESULTS, path("--out", "CRATE", "a new folder", required=True), license)
+    command("verify", _verify, path("crate", "CRATE", "the folder of a crate"))
+    command("evidence", _evidence, STUDY, OUT)
+    command("unpack", _unpack, path("evidence", "FILE.zip", "evidence/SCALE/*.zip", nargs="+"), OUT)
+    command("compare", _compare, *(path(side, side.upper(), "a results folder, or that of a crate") for side in "ab"))
 
-    add = command("claims", _claims)
-    add("--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="results/SCALE/studies/*.json")
-    add("--out", required=True, type=Path, metavar="DIR", help="folder for claims.*")
-
-    add = of_results("export", _export)
-    add("--out", required=True, type=Path, metavar="CRATE", help="a new folder")
-    add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
-
-    of_study("evidence", _evidence)
-    add = command("unpack", _unpack)
-    add("evidence", nargs="+", type=Path, metavar="FILE.zip", help="evidence/SCALE/*.zip")
-    add("--out", required=True, type=Path, metavar="DIR", help="folder for SCALE/studies/NAME.json and its runs")
-
-    command("verify", _verify)("crate", type=Path, metavar="CRATE", help="the folder of a crate")
-    add = command("compare", _compare)
-    for side in ("a", "b"):
-        add(side, type=Path, metavar=side.upper(), help="a results folder, or that of a crate")
-
-    of_results("watch", _watch)
-    add = of_results("report", _report)
-    add("--out", type=Path, metavar="FILE.html", help=f"default: {products.PAGE} in that folder")
+    command("watch", _watch, RESULTS)
+    command("report", _report, RESULTS, path("--out", "FILE.html", f"default: {products.PAGE} in that folder"))
     return top
 
 
@@ -108,25 +100,24 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 def _table(options: argparse.Namespace) -> Made:
     from analysis import study
 
-    read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
-    files = tables.write(options.command, read, options.out)
+    files = tables.write(options.command, study.load(options.study), options.out)
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
-    return Made(files, inputs([options.study]), said)
+    return Made(files, [options.study], said)
 
 
 def _figure(options: argparse.Namespace) -> Made:
     from analysis import study
 
-    return Made(figures.draw(options.name, study.load(options.study), options.out), inputs([options.study]))
+    return Made(figures.draw(options.name, study.load(options.study), options.out), [options.study])
 
 
 def _audit(options: argparse.Namespace) -> Made:
-    from analysis import audit
+    from analysis import audit, paper
 
-    found = audit.audit(audit.load(audit.SETUP))
+    found = audit.audit(paper.load())
     page = audit.markdown(found)
     written = audit.write(options.out, page, found) if options.out else []
-    return Made(written, [audit.SETUP, audit.SETUP.with_name("table1.yaml")], page)
+    return Made(written, [paper.FOLDER / f"{name}.yaml" for name in ("setup", "table1")], page)
 
 
 def _claims(options: argparse.Namespace) -> Made:
@@ -134,7 +125,7 @@ def _claims(options: argparse.Namespace) -> Made:
 
     studies = view.load_studies(options.study)
     files = ledger.write(ledger.ledger(entries.read(), studies), studies, options.out)
-    return Made(files, inputs(options.study))
+    return Made(files, options.study)
 
 
 def _import(options: argparse.Namespace) -> Made:
@@ -143,7 +134,7 @@ def _import(options: argparse.Namespace) -> Made:
     names = (options.task, options.model, options.method, options.seed)
     folder, log = imports.import_file(options.file, options.out, names, options.batch, options.group)
     said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
-    return Made(message=f"{folder}; {len(log.refused)} records refused", text="\n".join(said))
+    return Made(text="\n".join([*said, f"wrote {folder}; {len(log.refused)} records refused"]))
 
 
 def _export(options: argparse.Namespace) -> Made:
@@ -152,20 +143,20 @@ def _export(options: argparse.Namespace) -> Made:
     packed = sharing.collect(options.results)
     sums = sharing.write(packed, options.out, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
-    return Made(message=f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
+    return Made(text=f"wrote {options.out}: {len(packed.files)} files, sums {sums}{left}")
 
 
 def _evidence(options: argparse.Namespace) -> Made:
     from analysis import evidence
 
     file = evidence.pack(options.study, options.out)
-    return Made(message=f"{file}: {file.stat().st_size:,} bytes")
+    return Made(text=f"wrote {file}: {file.stat().st_size:,} bytes")
 
 
 def _unpack(options: argparse.Namespace) -> Made:
     from analysis import evidence
 
-    return Made(message=" ".join(str(evidence.unpack(file, options.out)) for file in options.evidence))
+    return Made(text="\n".join(f"wrote {evidence.unpack(file, options.out)}" for file in options.evidence))
 
 
 def _verify(options: argparse.Namespace) -> Made:
@@ -187,14 +178,14 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
-    return Made(sweep.write(options.trials, options.out), inputs([options.trials]))
+    return Made(sweep.write(options.trials, options.out), [options.trials])
 
 
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
     page = report.write(options.results, options.out)
-    return Made([page], inputs(sorted(options.results.glob("studies/*.json"))))
+    return Made([page], sorted(options.results.glob("studies/*.json")))
 
 
 def _watch(options: argparse.Namespace) -> Made:
@@ -205,18 +196,21 @@ def _watch(options: argparse.Namespace) -> Made:
 
 
 def inputs(paths: Sequence[Path]) -> list[Path]:
-    """Return files that list runs (of a study, of a sweep) and the existing summaries of the runs in them."""
-    runs = [run for path in paths for run in _runs(read_json(path))]
-    return [*paths, *(p for run in dict.fromkeys(runs) for name in SUMMARIES if (p := Path(run, name)).is_file())]
+    """Return files and the existing summaries of the runs that they list, if they do."""
+    runs = dict.fromkeys(run for path in paths if path.suffix == ".json" for run in _listed(path))
+    return [*paths, *(file for run in runs for name in SUMMARIES if (file := run / name).is_file())]
 
 
-def _runs(content: object) -> Iterator[str]:
-    """Yield what stands under "run" in a JSON document, and each value under "runs"."""
-    if isinstance(content, list):
-        for entry in content:
-            yield from _runs(entry)
-    for key, value in content.items() if isinstance(content, dict) else ():
-        yield from [value] if key == "run" else value.values() if key == "runs" else _runs(value)
+def _listed(file: Path) -> list[Path]:
+    """Return the runs of a study file, or of a sweep's trials."""
+    from analysis.study import placed
+
+    content = read_json(file)
+    if "trials" in content:
+        runs = [seed["run"] for trial in content["trials"] for seed in trial["seeds"].values()]
+        return [Path(run) for run in (*content["reference"]["runs"].values(), *runs)]
+    starts = [(start["run"], depth) for key, depth in (("cells", 4), ("bases", 3)) for start in content.get(key, ())]
+    return [placed(file, Path(run), depth) for run, depth in starts]
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:
@@ -227,13 +221,14 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m analy
     options = parser(program).parse_args(arguments)
     try:
         made = options.run(options)
-        provenance.record(made.files, ["analysis", *(sys.argv[1:] if arguments is None else arguments)], made.inputs)
+        words = ["analysis", *(sys.argv[1:] if arguments is None else arguments)]
+        provenance.record(made.files, words, inputs(made.read))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(made.text, end="\n" if made.text and not made.text.endswith("\n") else "")
-    if written := made.message or " ".join(map(str, made.files)):
-        print(f"wrote {written}", file=sys.stderr if made.text else sys.stdout)
+    if made.files:
+        print("wrote", *made.files, file=sys.stderr if made.text else sys.stdout)
     return made.status
 
 

@@ -14,15 +14,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from analysis.paper import FOLDER, Cell, Published, load
+from analysis.paper import AVERAGE, BORROWED, COSTS, FOLDER, PROPOSED, Cell, Published
 from bapo import validate
 from bapo.algorithm import theory
 from bapo.store.files import write_text
 
-__all__ = ["SETUP", "Finding", "audit", "load", "markdown", "write"]
-
 TEXTS = FOLDER.parent / "templates" / "audit.yaml"
-SETUP = FOLDER / "setup.yaml"
 #: numbers of runs a problem that are tried for each column
 RUNS = range(1, 65)
 #: a grid that all cells would lie on by luck that often says nothing (over all numbers of runs that are tried)
@@ -43,9 +40,8 @@ class Finding:
 
 def audit(published: Published) -> list[Finding]:
     """Return every finding, check by check, in the order of the table."""
-    cells = (averages, granularity, marks, best)
-    statements = (gains, ratios, budgets, same, sums, constants)
-    return [finding for check in (*cells, *statements) for finding in check(published)]
+    checks = (averages, granularity, marks, best, gains, ratios, budgets, same, constants)
+    return [finding for check in checks for finding in check(published)]
 
 
 def markdown(findings: Sequence[Finding]) -> str:
@@ -85,10 +81,9 @@ def _listed(values: Mapping[str, float], form: str = ".2f") -> str:
 
 def averages(published: Published) -> Iterator[Finding]:
     """Find a printed average that its own cells do not give, whatever was rounded; all cells must be there."""
-    setup = published.setup
-    for block, row in ((b, r) for b in published.blocks for r in b.rows):
-        wanted = [name for name in block.numbered if name in setup.problems]
-        parts, printed = [row.cells[n] for n in wanted if n in row.cells], row.cells.get(setup.average)
+    for block, row in published.rows:
+        wanted = [name for name in block.numbered if name in published.setup.problems]
+        parts, printed = [row.cells[n] for n in wanted if n in row.cells], row.cells.get(AVERAGE)
         if len(parts) < len(wanted) or printed is None:
             continue
         mean = _mean(c.value for c in parts)
@@ -117,13 +112,11 @@ def granularity(published: Published) -> Iterator[Finding]:
     """Values that no count can give with the stated number of runs, and the number of runs that a column does fit."""
     setup = published.setup
     titles = {name: title for block in published.blocks for name, title in block.numbered.items()}
-    for column, title in titles.items():
-        n, runs = setup.problems.get(column), setup.runs
-        if not n:
-            continue
+    for column, n in setup.problems.items():
+        title, runs = titles[column], setup.runs
         cells: list[Cell] = []  # of the paper's own rows
-        for block, row in ((b, r) for b in published.blocks for r in b.rows if column in r.cells):
-            cell, borrowed = row.cells[column], bool(setup.borrowed) and setup.borrowed in row.title
+        for block, row in (place for place in published.rows if column in place[1].cells):
+            cell, borrowed = row.cells[column], BORROWED in row.title
             cells += [] if borrowed else [cell]
             if not attainable(cell, n * runs):
                 count = cell.value / 100 * n * runs
@@ -146,7 +139,7 @@ def marks(published: Published) -> Iterator[Finding]:
     """Underlined values that are not the second best of their column, second-best ones without a line, and ties."""
     marked = [block for block in published.blocks if any(row.underlined for row in block.rows)]
     for block, column in ((b, name) for b in marked for name in b.numbered):
-        lower, where = column in published.setup.lower_is_better, f"{block.title}, {block.columns[column]}"
+        lower, where = column in COSTS, f"{block.title}, {block.columns[column]}"
         rows = [(row, row.cells[column]) for row in block.rows if column in row.cells]
         ranked = sorted(rows, key=lambda item: item[1].value, reverse=not lower)
         values = list(dict.fromkeys(cell.value for _, cell in ranked))
@@ -164,12 +157,11 @@ def marks(published: Published) -> Iterator[Finding]:
 
 def best(published: Published) -> Iterator[Finding]:
     """Find columns in which the proposed method is not the best row."""
-    setup = published.setup
-    rows = [(block, row) for block in published.blocks for row in block.rows if row.method == setup.proposed]
+    rows = [(block, row) for block, row in published.rows if row.method == PROPOSED]
     for block, ours, (column, cell) in ((b, r, item) for b, r in rows for item in r.cells.items()):
         there = [(r, r.cells[column]) for r in block.rows if column in r.cells]
         above = [f"{r.title} {c.text}" for r, c in there if c.value > cell.value]
-        if above and column not in setup.lower_is_better:
+        if above and column not in COSTS:
             where, numbers = f"{block.title}, {block.columns[column]}", {"value": cell.value, "above": len(above)}
             text, shown = f"{ours.title} {cell.text}", ", ".join(above)
             yield _found("not the best", where, "not the best", numbers, text=text, shown=shown)
@@ -180,16 +172,14 @@ def best(published: Published) -> Iterator[Finding]:
 
 def gains(published: Published) -> Iterator[Finding]:
     """Find a stated average relative gain that no usual way to average gives; name the subsets that would."""
-    setup = published.setup
 
     def percent(a: Cell, b: Cell) -> float:
         return 100 * (a.value - b.value) / b.value
 
-    for entry in setup.gains:
-        if not (pairs := list(published.pairs(entry.of, entry.over, setup.average))):
-            continue
+    for entry in published.setup.gains:
+        pairs = list(published.pairs(entry.of, entry.over, entry.column))
         each = {block.title: percent(a, b) for block, a, b in pairs}
-        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if name in setup.problems]
+        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if name in published.setup.problems]
         cells = [p for block, name in averaged for p in published.pairs(entry.of, entry.over, name) if p[0] is block]
         top, bottom = math.fsum(a.value for _, a, _ in pairs), math.fsum(b.value for _, _, b in pairs)
         ways = {
@@ -237,17 +227,9 @@ def budgets(published: Published) -> Iterator[Finding]:
 
 def same(published: Published) -> Iterator[Finding]:
     """Find one quantity with different numbers."""
-    for entry in published.setup.same:
-        if len(set(entry.places.values())) > 1:
-            yield Finding("same quantity", entry.quantity, _listed(entry.places, "g"), dict(entry.places))
-
-
-def sums(published: Published) -> Iterator[Finding]:
-    """Find a total that is not the sum of its parts."""
-    for entry in published.setup.sums:
-        if (total := sum(entry.parts)) != entry.stated:
-            numbers, shown = {"stated": entry.stated, "sum": total}, " + ".join(f"{p:g}" for p in entry.parts)
-            yield _found("sum", entry.where, "sum", numbers, parts=shown)
+    for quantity, places in published.setup.same.items():
+        if len(set(places.values())) > 1:
+            yield Finding("same quantity", quantity, _listed(places, "g"), places)
 
 
 # ------------------------------------------------------------------------------------------------ the theorem

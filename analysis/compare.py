@@ -6,17 +6,17 @@ Accuracies are paired by task, model, method and benchmark, and compared by the 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from analysis import results, text
-from analysis.claims.view import load_studies, merged
+from analysis.claims.view import merged
 from analysis.page import markdown_table
 from analysis.results import Comparison, Result
-from analysis.sharing import homes, located
-from analysis.study import Study, evaluated
+from analysis.sharing import homes
+from analysis.study import evaluated, load
 from bapo.errors import UserError
 
 IDENTICAL, AGREES, DIFFERS, OTHER = "identical", "agrees", "differs", "other problems"
@@ -56,33 +56,27 @@ class Compared:
 
 def compare(a: Path, b: Path) -> Compared:
     """Compare two folders of results. Raises UserError where they have no number in common."""
-    studies = [_study(folder) for folder in (a, b)]
-    rows = [_rows(study) for study in studies]
-    lines = [_line(key, rows[0][key], rows[1][key]) for key in rows[0] if key in rows[1]]
-    if not lines:
+    rows = [_rows(folder) for folder in (a, b)]
+    sides = {key: (rows[0][key], rows[1][key]) for key in rows[0] if key in rows[1]}
+    if not sides:
         raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
-    corrected = iter(results.corrected([line.compared for line in lines if line.compared]))
-    lines = [replace(line, compared=line.compared and next(corrected)) for line in lines]
-    only = {side: [k for k in rows[i] if k not in rows[1 - i]] for i, side in enumerate("AB")}
-    return Compared(lines, only)
+    alike = [key for key, (x, y) in sides.items() if _problems(x, key) == _problems(y, key)]
+    compared = results.corrected([results.difference(*sides[key], key[3]) for key in alike])
+    of = dict(zip(alike, compared, strict=True))
+    only = {side: [k for k in rows[i] if k not in sides] for i, side in enumerate("AB")}
+    return Compared([Line(key, *both, of.get(key)) for key, both in sides.items()], only)
 
 
-def _study(folder: Path) -> Study:
-    files = [(home, file) for home in homes(folder) for file in sorted((home / "studies").glob("*.json"))]
-    return evaluated(merged([located(study, home) for home, file in files for study in load_studies([file]).values()]))
-
-
-def _rows(study: Study) -> dict[Key, Result]:
-    """Return the evaluated rows by task, model, method and column."""
+def _rows(folder: Path) -> dict[Key, Result]:
+    """Return the evaluated rows of a folder by task, model, method and column."""
+    files = [file for home in homes(folder) for file in sorted(home.glob("studies/*.json"))]
+    study = evaluated(merged([load(file) for file in files]))
     collected = ((block, row) for block in study.blocks for row in results.collect(block, study))
     return {(b.task, b.model, row.method, name): row for b, row in collected for name, _ in results.columns(b)}
 
 
-def _line(key: Key, a: Result, b: Result) -> Line:
-    problems = [{n: o.problems for n, o in row.outcomes.items() if key[3] in (n, results.AVERAGE)} for row in (a, b)]
-    if problems[0] != problems[1]:
-        return Line(key, a, b)
-    return Line(key, a, b, results.difference(a, b, key[3]))
+def _problems(row: Result, key: Key) -> dict[str, tuple[str, ...]]:
+    return {name: o.problems for name, o in row.outcomes.items() if key[3] in (name, results.AVERAGE)}
 
 
 def markdown(found: Compared, names: tuple[str, str]) -> str:

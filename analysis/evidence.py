@@ -26,8 +26,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from analysis import reading
-from analysis.sharing import Packed, located, runs_of
-from analysis.study import Cell, Study, load
+from analysis.sharing import Packed
+from analysis.study import Study, finished, load
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.identity import digest
@@ -67,15 +67,14 @@ def pack(study_file: Path, out: Path) -> Path:
     evaluation is unfinished or damaged, or where the evidence is larger than LARGEST.
     """
     home = study_file.resolve().parents[1]
-    study = located(load(study_file), home)
-    runs = runs_of(study)
-    evaluated = any((run / "eval" / SUMMARY).exists() for run, cell in runs.items() if isinstance(cell, Cell))
+    study = load(study_file.resolve())
+    evaluated = any(finished(cell, True) for cell in study.cells)
     reading.require_runs(study, (SUMMARY, f"eval/{SUMMARY}") if evaluated else (SUMMARY,))
     packed = Packed()
-    for run, cell in runs.items():
-        if evaluated and not isinstance(cell, Cell):
-            reading.summary(run / "eval", study)
-        packed.seal_run(run, run.relative_to(home).as_posix())
+    for base in study.bases if evaluated else ():
+        reading.summary(base.run / "eval", study)
+    for start in study.starts:
+        packed.seal_run(start.run, start.run.relative_to(home).as_posix())
     packed.files[f"studies/{study_file.name}"] = study_file
     path = out / home.name / f"{study_file.stem}.zip"
     content = _archive(about(study, study_file.stem, home), _tables(packed.files), path)
@@ -164,18 +163,17 @@ def asked(content: Mapping[str, object], scale: str) -> str:
 
 def about(study: Study, name: str, home: Path) -> Json:
     """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs."""
-    folders = runs_of(study)
-    runs = [run for run, cell in folders.items() if isinstance(cell, Cell)]
-    manifests, summaries = ([read_json(run / file) for run in runs] for file in (MANIFEST, SUMMARY))
-    evaluations = [read_json(file) for run in folders if (file := run / "eval" / SUMMARY).exists()]
+    manifests, summaries = ([read_json(cell.run / file) for cell in study.cells] for file in (MANIFEST, SUMMARY))
+    starts = [start for start in study.starts if finished(start, True)]
+    evaluations = [read_json(start.run / "eval" / SUMMARY) for start in starts]
     file = places.file_of("study", name)
     return {
         "study": name,
         "folder": home.name,
         "scale": study.scale,
         "asked": asked(parse_yaml(file), study.scale) if file.exists() else None,
-        "runs": len(runs),
-        "seeds": sorted({cell.seed for cell in folders.values() if isinstance(cell, Cell)}),
+        "runs": len(study.cells),
+        "seeds": sorted({cell.seed for cell in study.cells}),
         "started": min((m["started"] for m in manifests if "started" in m), default=None),
         "ended": max((m["ended"] for m in manifests if "ended" in m), default=None),
         "seconds_training": sum(s.get("totals", {}).get("seconds", 0) for s in summaries),
@@ -234,8 +232,6 @@ def unpack(file: Path, out: Path) -> Path:
             sealed = summary.get("files", {})
             kept = files.fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
             files.write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": kept}, durable=False)
-        elif path.parent == home / "studies":
-            files.write_json(path, _moved(json.loads(text), home), durable=False)
         else:
             files.write_text(path, text, durable=False)
     return home / "studies" / f"{described['study']}.json"
@@ -247,12 +243,3 @@ def _samples(counts: pd.DataFrame) -> pd.DataFrame:
     sample = rows.groupby(level=0).cumcount()
     rows = rows.assign(sample=sample, correct=sample < rows["correct"], parsed=sample < rows["parsed"])
     return rows[["problem_id", "sample", "correct", "parsed"]].reset_index(drop=True)
-
-
-def _moved(study: Json, home: Path) -> Json:
-    """Return the content of a study's file whose runs lie in ``home``."""
-
-    def moved(entries: Iterable[Json], depth: int) -> list[Json]:
-        return [{**entry, "run": str(home.joinpath(*Path(entry["run"]).parts[-depth:]))} for entry in entries]
-
-    return {**study, "cells": moved(study["cells"], 4), "bases": moved(study.get("bases", ()), 3)}

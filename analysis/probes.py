@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading
+from analysis.reading import NotRecorded
 from analysis.study import Block, Study
-from bapo.errors import UserError
 from bapo.store.files import PROBE
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ class Probes:
     def across(self, step: int, value: Value) -> np.ndarray:
         """[S, ...]: the mean over the OTHER seeds of value(their probe of the base, the seed's own probe at the step).
 
-        Step 0 is the unchanged base. Raises ValueError where there is an :attr:`obstacle`.
+        Step 0 is the unchanged base. Raises NotRecorded where there is an :attr:`obstacle`.
         """
         if self.obstacle:
-            raise ValueError(self.obstacle)
+            raise NotRecorded(self.obstacle)
         start, now = self.at(0), self.at(step)
         others = [[x for o, x in enumerate(start) if o != s] for s in range(len(now))]
         return np.stack([np.mean([value(x, y) for x in xs], axis=0) for xs, y in zip(others, now, strict=True)])
@@ -95,7 +95,7 @@ class Probes:
 def read(block: Block, method: str, study: Study, probed: str = "train", prompts: str = "") -> Probes:
     """Return the probes of one method. prompts: a pattern that ids must contain.
 
-    Raises UserError where a step or prompt is missing, or no such prompt was probed.
+    Raises UserError where a step or prompt is missing, NotRecorded where no such prompt was probed.
     """
     samples = 0
     frames: dict[int, pd.DataFrame] = {}
@@ -103,7 +103,7 @@ def read(block: Block, method: str, study: Study, probed: str = "train", prompts
         frame = reading.table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
         frame = frame[(frame["set"] == probed) & frame["prompt_id"].str.contains(prompts)]
         if frame.empty:
-            raise UserError(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
+            raise NotRecorded(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
         frames[cell.seed] = reading.rectangle(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)
         samples = max(samples, int(frame["samples"].max()))
     return Probes.of(frames, samples)

@@ -8,9 +8,8 @@ study's file is read as it stands: whoever runs the study checks the rest of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Product:
 
     made_by: a module of the analysis, whose ``write`` makes a table; the function of a figure has the figure's name.
     curves: it reads the evaluations of kept checkpoints. partial: it says itself which runs are missing, or can do
-    without them. groups: it reads groups.parquet, which evidence leaves out.
+    without them.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Product:
     made_by: str
     curves: bool = False
     partial: bool = False
-    groups: bool = False
 
     @property
     def number(self) -> str:
@@ -117,8 +115,8 @@ FIGURES = _named(
     Product("training_curves", "Training curves", "figures.curves"),
     Product("unsolved_share", "Training prompts that are never solved", "figures.bins"),
     Product("pass_at_k", "At least one of k samples correct", "figures.passes"),
-    Product("off_policy_signal", "What off-policy responses are worth", "figures.off_policy", groups=True),
-    Product("x2_admission", "X2's admission against sampling alone", "beyond.admission", groups=True),
+    Product("off_policy_signal", "What off-policy responses are worth", "figures.off_policy"),
+    Product("x2_admission", "X2's admission against sampling alone", "beyond.admission"),
     Product("drift", "Accuracy against drift from the rollout policy", "beyond.drift"),
 )
 
@@ -158,11 +156,6 @@ def compared_with(study: str) -> list[str]:
     return others
 
 
-def own_figures(study: str) -> list[str]:
-    """Return the figures of a project (FILE.py:NAME) that stand with the comparison of a study."""
-    return [name for name in compared_with(study) if project.is_place(name)]
-
-
 def at_scale(studies: Iterable[str], scale: str) -> list[str]:
     """Return those of the studies that have runs at ``scale``."""
     return [name for name in studies if scale in (_study(name).get("scales") or {})]
@@ -172,12 +165,8 @@ def _study(name: str) -> dict[str, Any]:
     path = places.file_of("study", name)
     if not path.exists():
         raise UserError(unknown("study", f"no file {path}", name, options("study")))
-    content = _parsed(path, path.read_text(encoding="utf-8"))
+    content = parse_yaml(path)
     return content if isinstance(content, dict) else {}
-
-
-#: of a file and its text
-_parsed = lru_cache(maxsize=64)(parse_yaml)
 
 
 def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]:
@@ -202,19 +191,9 @@ def beyond(scale: str) -> list[str]:
 # ------------------------------------------------------------------------------------------------ the files
 
 
-def study_file(study: str) -> str:
-    """Return where the runs of a study are listed, in the scale's folder."""
-    return f"studies/{study}.json"
-
-
 def compared_file(study: str) -> str:
     """Return the name, without a suffix, of the comparison of a study; "" is a study file without a name."""
     return f"{COMPARISON}_{study}" if study else COMPARISON
-
-
-def beside_file(study: str, figure: str) -> str:
-    """Return the name, without a suffix, of a figure that stands with the comparison of a study."""
-    return f"{compared_file(study)}_{figure.rpartition(':')[2]}"
 
 
 def _tables(study: str) -> list[str]:
@@ -299,9 +278,4 @@ def judged(scale: str, home: Path) -> list[str]:
 def claimed() -> list[str]:
     """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
     claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in parse_yaml(path)]
-    return list(dict.fromkeys(study for claim in claims for study in with_studies(claim).get("studies", ())))
-
-
-def with_studies(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a claim with its default: a query reads the runs of Table 1 where no studies are named."""
-    return {"studies": [MAIN], **claim} if claim.get("query") else dict(claim)
+    return list(dict.fromkeys(study for claim in claims for study in claim.get("studies", [MAIN])))

@@ -12,9 +12,14 @@ import numpy as np
 from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
+from bapo.validate import parse_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class NotRecorded(UserError):
+    """Intact runs that do not hold what is asked of them; the message says what is lacking."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,10 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
 
 def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
     """Raises UserError naming every run of the study without these files and the command that makes it."""
-    cells = [c for b in study.blocks for runs in b.methods.values() for c in runs]
-    missing = [str(c.run) for c in cells if any(not (c.run / name).exists() for name in files)]
+    missing = [str(c.run) for c in study.cells if any(not (c.run / name).exists() for name in files)]
     if missing:
         raise UserError(
-            f"{len(missing)} of the {len(cells)} runs that are shown are not finished: {', '.join(missing)}; "
+            f"{len(missing)} of the {len(study.cells)} runs that are shown are not finished: {', '.join(missing)}; "
             f"make what is missing with `{study.command}`"
         )
 
@@ -73,40 +77,34 @@ def summary(folder: Path, study: Study) -> dict[str, Any]:
     return verify_files(folder)
 
 
-def from_evidence(study: Study) -> bool:
-    """Return whether a study's runs are unpacked evidence (analysis/evidence.py), which has no groups.parquet."""
-    first = next(iter(study.blocks[0].methods.values()))[0]
-    return "evidence" in summary(first.run, study)
-
-
 def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return one table of a finished training run; only ``columns``, if given."""
+    """Return one table of a finished training run; only ``columns``, if given. Raises NotRecorded where it has none."""
     summary(cell.run, study)
     path = cell.run / name
-    frame = read_table(path)
-    missing = [c for c in columns or () if c not in frame]
-    if missing:
-        raise _damaged(cell.run, f"{path} has no column '{missing[0]}'", study)
-    return frame[list(columns)] if columns else frame
+    if not path.exists():
+        raise NotRecorded(f"{path} does not exist")
+    return chosen(read_table(path), columns, path) if columns else read_table(path)
 
 
-def config(cell: Cell, study: Study) -> dict[str, Any]:
-    """Return the resolved configuration of a run; {} where it has none."""
-    import yaml
-
-    try:
-        return yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8")) or {}
-    except FileNotFoundError:
-        return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _damaged(cell.run, f"{cell.run / CONFIG} is damaged ({str(error).splitlines()[0]})", study) from None
+def chosen(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFrame:
+    """Return these columns of a run's table. Raises NotRecorded where it lacks one."""
+    for column in columns:
+        if column not in frame:
+            raise NotRecorded(f"{path} has no column '{column}'")
+    return frame[list(columns)]
 
 
-def setting(cell: Cell, section: str, name: str, study: Study) -> Any:
-    """Return a value of a run's configuration. Raises UserError where it has none."""
-    value = config(cell, study).get(section, {}).get(name)
+def config(cell: Cell) -> dict[str, Any]:
+    """Return the resolved configuration of a run; {} where it has none. Raises UserError where it is damaged."""
+    path = cell.run / CONFIG
+    return parse_yaml(path, resolve=False) if path.exists() else {}
+
+
+def setting(cell: Cell, section: str, name: str) -> Any:
+    """Return a value of a run's configuration. Raises NotRecorded where it has none."""
+    value = config(cell).get(section, {}).get(name)
     if value is None:
-        raise _damaged(cell.run, f"{cell.run / CONFIG} has no {section}.{name}", study)
+        raise NotRecorded(f"{cell.run / CONFIG} has no {section}.{name}")
     return value
 
 
@@ -160,15 +158,6 @@ def _require_alike(cells: Sequence[Cell | Base], described: Sequence[object], na
         if own != described[0]:
             path = cell.run / name
             raise _damaged(path.parent, f"{path}: its problems or samples are not those of {cells[0].run}", study)
-
-
-def validation(cells: Sequence[Cell], study: Study) -> str | None:
-    """Return the split on which a checkpoint would be chosen; None where the scale keeps no problems for that."""
-    named = {summary(c.run / "curve", study).get("validation") for c in cells}
-    if len(named) != 1:
-        folder = cells[0].run / "curve"
-        raise _damaged(folder, f"{folder}: its seeds have different validation problems", study)
-    return named.pop()
 
 
 def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:

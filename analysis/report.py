@@ -17,7 +17,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analysis import audit, text
+from analysis import audit, paper, text
 from analysis.products import FIGURES, LEDGER, MAIN, TABLES, imported, robustness_reports
 from analysis.study import load, workflow_command
 from bapo import project
@@ -79,7 +79,7 @@ def write(home: Path, out: Path | None = None) -> Path:
         note=first.note if first else "",
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
         claims=None if title else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
-        audit=None if title else markdown(audit.markdown(audit.audit(audit.load(audit.SETUP)))),
+        audit=None if title else markdown(audit.markdown(audit.audit(paper.load()))),
         imports=_imports(home),
         command=lambda target: workflow_command([target], first.config if first else ()),
         main="all" if title else MAIN,

@@ -14,9 +14,8 @@ from analysis.statistics import Side
 from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
 
-AVERAGE = "avg"
-#: the model before training, and the method whose gain over it is the scale of effects
-BASE, SCALE = paper.BASE, paper.REFERENCE
+#: the column of means, the model before training, and the method whose gain over it is the scale of effects
+AVERAGE, BASE, SCALE = paper.AVERAGE, paper.BASE, paper.REFERENCE
 #: of the paper's effect: a difference that is surely smaller is told apart from it, if not from 0
 MARGIN = 0.5
 #: a difference is called real below this Holm-adjusted p
@@ -126,8 +125,7 @@ def margin(block: Block, gain: float) -> float:
 def margins(block: Block, rows: Sequence[Result]) -> dict[str, float]:
     """Return the margin of each column, as a fraction; NaN without GRPO or the base."""
     of = {r.method: r for r in rows}
-    gains = {name: _gain(of, name) for name, _ in columns(block)}
-    return {name: margin(block, gain) for name, gain in gains.items()}
+    return {name: margin(block, _gain(of, name)) for name, _ in columns(block)}
 
 
 def _gain(of: Mapping[str, Result], column: str) -> float:
@@ -197,12 +195,10 @@ def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) ->
 
 def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comparison | None:
     """Return a minus b of :func:`compare`, whichever way round the pair is kept; None where a row is missing."""
-    if (a, b) in pairs or (b, a) not in pairs:
+    if (b, a) not in pairs:
         return pairs.get((a, b))
     c = pairs[b, a]
-    problems, both = (replace(e, mean=-e.mean) for e in (c.difference.problems, c.difference.both))
-    by_seed = {seed: -d for seed, d in c.difference.by_seed.items()}
-    return replace(c, a=c.b, b=c.a, difference=replace(c.difference, problems=problems, both=both, by_seed=by_seed))
+    return replace(difference(c.b, c.a, c.column, c.margin), adjusted=c.adjusted)
 
 
 def difference(a: Result, b: Result, column: str, margin: float = float("nan")) -> Comparison:

@@ -7,11 +7,11 @@ A crate holds the sealed files of a scale's runs, what the analysis made of them
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.claims.view import finished, load_studies
-from analysis.study import Base, Block, Cell, Study
+from analysis.claims.view import load_studies
+from analysis.study import Base, Cell, finished
 from bapo import project
 from bapo.errors import UserError
 from bapo.store import provenance
@@ -31,17 +31,6 @@ def homes(folder: Path) -> list[Path]:
     if not found:
         raise UserError(f"{folder}: holds no studies/*.json; name a scale's results, for example results/laptop")
     return found
-
-
-def located(study: Study, home: Path) -> Study:
-    """Return a study whose runs lie in ``home``, wherever its file says they were when it was written."""
-
-    def block(b: Block) -> Block:
-        base = b.base and replace(b.base, run=home.joinpath(*b.base.run.parts[-3:]))  # TASK/MODEL/base
-        moved = {m: tuple(replace(c, run=home.joinpath(*c.run.parts[-4:])) for c in cs) for m, cs in b.methods.items()}
-        return replace(b, base=base, methods=moved)
-
-    return replace(study, blocks=tuple(map(block, study.blocks)))
 
 
 # ------------------------------------------------------------------------------------------------ packing
@@ -76,12 +65,6 @@ class Packed:
             self.seal(folder, within)
 
 
-def runs_of(study: Study) -> dict[Path, Cell | Base]:
-    """Return the folders of a study's runs and base models, each once."""
-    cells = {cell.run: cell for block in study.blocks for cells in block.methods.values() for cell in cells}
-    return cells | {block.base.run: block.base for block in study.blocks if block.base}
-
-
 def collect(home: Path) -> Packed:
     """Return what a scale's folder holds that is finished; a project's code and configuration go along.
 
@@ -93,7 +76,7 @@ def collect(home: Path) -> Packed:
     packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))
     for study in load_studies(studies).values():
         packed.titles.append(study.title or study.name)
-        runs |= runs_of(located(study, home))
+        runs |= {start.run: start for start in study.starts}
         for block in study.blocks:
             packed.add(home / block.task / "data", f"{root}/{block.task}/data", SUMMARY, MANIFEST)
     for run, cell in runs.items():

@@ -190,10 +190,10 @@ def _table(values: np.ndarray) -> np.ndarray:
 def _problem_variance(columns: Sequence[np.ndarray]) -> tuple[float, float]:
     """(V, df) of the average over B benchmarks of problem means x_b [n_b]: V = sum V_b / B^2, V_b = var(x_b) / n_b."""
     parts = [(x.var(ddof=1) / len(x) if len(x) > 1 else np.nan, len(x) - 1) for x in columns]
-    return _combined([(v / len(columns) ** 2, df) for v, df in parts])
+    return combined([(v / len(columns) ** 2, df) for v, df in parts])
 
 
-def _combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Sum of independent variances and its Satterthwaite degrees of freedom."""
     total = sum(v for v, _ in parts)
     weights = sum(v**2 / df for v, df in parts if v > 0)

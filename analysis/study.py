@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
@@ -47,37 +49,6 @@ class Base:
     model_title: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class About:
-    """What a study file says of the study itself."""
-
-    scale: str = ""
-    note: str = ""
-    name: str = ""  # of experiments/study/; "" where another program wrote the file
-    title: str = ""
-    reference: str = "grpo"  # the method that the others are compared with
-    config: tuple[str, ...] = ()  # what the workflow was given after --config
-    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
-    #: of a study that chooses: task -> method -> the variants that the setting names for it
-    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyFile(About):
-    """The fields of a study file, which the workflow writes as JSON."""
-
-    __pydantic_config__ = STRICT
-    cells: Annotated[tuple[Cell, ...], Field(min_length=1)]
-    bases: tuple[Base, ...] = ()
-    #: task -> name, title[, the paper's name] of each
-    benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-
-
-def read_file(path: Path) -> StudyFile:
-    """Read a study file as it is. Raises UserError naming file, field and cure."""
-    return validate.read(StudyFile, read_json(path), path)
-
-
 def plain(title: str) -> str:
     """Return a method's title without the table's decoration: "+BAPO (Ours)" -> "BAPO"."""
     return title.lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
@@ -106,7 +77,7 @@ class Block:
         return {"task": self.task, "model": self.model, "method": method}
 
     def method_title(self, method: str) -> str:
-        return self.methods[method][0].method_title
+        return self.methods[method][0].method_title or f"+{method}"
 
     def plain_title(self, method: str) -> str:
         """Return a method's title without the table's decoration."""
@@ -114,11 +85,37 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study(About):
-    """The runs of a study file by task and model."""
+class Study:
+    """The fields of a study file, which the workflow writes as JSON, and its runs by task and model."""
 
-    blocks: tuple[Block, ...]
-    target: str  # the Snakemake target that makes what is missing; several where studies were laid over each other
+    __pydantic_config__ = STRICT
+    cells: Annotated[tuple[Cell, ...], Field(min_length=1)]
+    bases: tuple[Base, ...] = ()
+    #: task -> name, title[, the paper's name] of each
+    benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    scale: str = ""
+    note: str = ""
+    name: str = ""  # of experiments/study/, several where studies were laid over each other; "": of another program
+    title: str = ""
+    reference: str = "grpo"  # the method that the others are compared with
+    config: tuple[str, ...] = ()  # what the workflow was given after --config
+    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
+    #: of a study that chooses: task -> method -> the variants that the setting names for it
+    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return tuple(_block(self, *place) for place in dict.fromkeys((s.task, s.model) for s in self.starts))
+
+    @property
+    def starts(self) -> tuple[Cell | Base, ...]:
+        """Return all runs and base models."""
+        return (*self.cells, *self.bases)
+
+    def of(self, blocks: Sequence[Block]) -> Study:
+        """Return the study with the runs of these blocks alone."""
+        cells = tuple(cell for block in blocks for runs in block.methods.values() for cell in runs)
+        return replace(self, cells=cells, bases=tuple(block.base for block in blocks if block.base))
 
     @property
     def notes(self) -> list[str]:
@@ -128,23 +125,64 @@ class Study(About):
     @property
     def command(self) -> str:
         """Return what a user types to make a missing or broken run."""
-        return workflow_command(self.target.split(), self.config)
+        return workflow_command([f"runs_{name}" for name in self.name.split()], self.config)
+
+
+def load(path: Path) -> Study:
+    """Read a study file. Raises UserError naming file, field and cure."""
+    file: Study = validate.read(Study, read_json(path), path)
+    for task in (start.task for start in file.starts):
+        if not file.benchmarks.get(task):
+            raise wrong(path, f"benchmarks.{task}", None, "is missing; list its [name, title, paper's name]")
+    names = Counter((f"{cell.task}/{cell.model}/{cell.method}", cell.seed) for cell in file.cells)
+    [((place, _), times)] = names.most_common(1)
+    if times > 1:
+        raise wrong(path, place, None, "names a seed twice; every cell needs a seed of its own")
+    cells = tuple(replace(cell, run=placed(path, cell.run, 4)) for cell in file.cells)  # TASK/MODEL/METHOD/SEED
+    return replace(file, cells=cells, bases=tuple(replace(b, run=placed(path, b.run, 3)) for b in file.bases))
+
+
+def placed(file: Path, run: Path, depth: int) -> Path:
+    """Return where a run of a study file lies: in HOME for HOME/studies/NAME.json, though HOME may have been moved.
+
+    depth: of the run below HOME.
+    """
+    return file.parent.parent.joinpath(*run.parts[-depth:]) if file.parent.name == "studies" else run
+
+
+def _block(study: Study, task: str, model: str) -> Block:
+    cells = [c for c in study.cells if (c.task, c.model) == (task, model)]
+    base = next((b for b in study.bases if (b.task, b.model) == (task, model)), None)
+    first = (*cells, base)[0]
+    in_order = sorted(cells, key=lambda c: c.seed)
+    return Block(
+        task=task,
+        model=model,
+        task_title=(first and first.task_title) or task,
+        model_title=(first and first.model_title) or model,
+        base=base,
+        methods={m: tuple(c for c in in_order if c.method == m) for m in row_order(c.method for c in cells)},
+        benchmarks=tuple((name, title) for name, title, *_ in study.benchmarks[task]),
+        roles={name: role[0] for name, _, *role in study.benchmarks[task] if role},
+        paper_model=cells[0].paper_model if cells else None,
+    )
+
+
+def finished(start: Cell | Base, evaluated: bool) -> bool:
+    """Return whether a run is finished; evaluated: whether its evaluation is."""
+    return (start.run / ("eval" if evaluated else "") / SUMMARY).exists()
+
+
+def pruned(block: Block, evaluated: bool = True) -> Block:
+    """Return what is finished of a block, or evaluated: a method with the seeds that it has, the base if it has one."""
+    base = block.base if block.base and finished(block.base, True) else None
+    methods = {m: tuple(c for c in cells if finished(c, evaluated)) for m, cells in block.methods.items()}
+    return replace(block, base=base, methods={m: cells for m, cells in methods.items() if cells})
 
 
 def evaluated(study: Study) -> Study:
-    """Return what is evaluated of a study already: a method with the seeds that it has, the base if it has one."""
-
-    def of_block(block: Block) -> Block:
-        base = block.base if block.base and _evaluated(block.base) else None
-        methods = {m: tuple(c for c in cells if _evaluated(c)) for m, cells in block.methods.items()}
-        return replace(block, base=base, methods={m: cells for m, cells in methods.items() if cells})
-
-    blocks = [of_block(block) for block in study.blocks]
-    return replace(study, blocks=tuple(b for b in blocks if b.base or b.methods))
-
-
-def _evaluated(start: Cell | Base) -> bool:
-    return (start.run / "eval" / SUMMARY).exists()
+    """Return what is evaluated of a study already."""
+    return study.of([pruned(block) for block in study.blocks])
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:
@@ -152,47 +190,8 @@ def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:
     return shlex.join(["snakemake", "--cores", "all", *targets, *(["--config", *config] if config else [])])
 
 
-def row_order(methods: Mapping[str, Any]) -> list[str]:
-    """Return the methods of a block as the paper orders its rows."""
-    others = [m for m in methods if m not in ORDER and m not in LAST]
-    return [m for m in (*ORDER, *others, *LAST) if m in methods]
-
-
-def load(path: Path, target: str | None = None) -> Study:
-    """Read a study file's runs by task and model. Raises UserError naming file, field and cure.
-
-    target: the Snakemake target that makes what is missing; by default the runs of the study that the file names.
-    """
-    file = read_file(path)
-    places = dict.fromkeys((c.task, c.model) for c in file.cells)
-    return Study(
-        **{f.name: getattr(file, f.name) for f in fields(About)},
-        blocks=tuple(_block(file, task, model, path) for task, model in places),
-        target=target or (f"runs_{file.name}" if file.name else "figures"),
-    )
-
-
-def _block(file: StudyFile, task: str, model: str, path: Path) -> Block:
-    if not file.benchmarks.get(task):
-        raise wrong(path, f"benchmarks.{task}", None, "is missing; list its [name, title, paper's name]")
-    cells = [c for c in file.cells if (c.task, c.model) == (task, model)]
-    methods: dict[str, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda c: c.seed):
-        titled = cell if cell.method_title else replace(cell, method_title=f"+{cell.method}")
-        methods.setdefault(cell.method, []).append(titled)
-    for method, runs in methods.items():
-        if len({c.seed for c in runs}) < len(runs):
-            place = f"{task}/{model}/{method}"
-            raise wrong(path, place, None, "names a seed twice; every cell needs a seed of its own")
-    base = next((b for b in reversed(file.bases) if (b.task, b.model) == (task, model)), None)
-    return Block(
-        task=task,
-        model=model,
-        task_title=cells[0].task_title or (base.task_title if base else "") or task,
-        model_title=cells[0].model_title or (base.model_title if base else "") or model,
-        base=base,
-        methods={m: tuple(methods[m]) for m in row_order({c.method: None for c in cells})},
-        benchmarks=tuple((name, title) for name, title, *_ in file.benchmarks[task]),
-        roles={name: role[0] for name, _, *role in file.benchmarks[task] if role},
-        paper_model=cells[0].paper_model,
-    )
+def row_order(methods: Iterable[str]) -> list[str]:
+    """Return the methods of a block, each once, as the paper orders its rows."""
+    there = dict.fromkeys(methods)
+    others = [m for m in there if m not in ORDER and m not in LAST]
+    return [m for m in (*ORDER, *others, *LAST) if m in there]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +20,10 @@ MISSING = "\u2013"
 BOLD, UNDERLINE = "bold", "underline"
 
 
-@lru_cache(maxsize=1)
-def _sentences() -> dict[str, list[str]]:
-    return validate.parse_yaml(Path(__file__).with_name("words.yaml"))
-
-
 def words(*keys: str, **fields: object) -> list[str]:
     """Return the sentences under keys of ``words.yaml``, their fields filled in."""
-    return [sentence.format(**fields) for key in keys for sentence in _sentences()[key]]
+    sentences = validate.parse_yaml(Path(__file__).with_name("words.yaml"))
+    return [sentence.format(**fields) for key in keys for sentence in sentences[key]]
 
 
 def number(value: float | None, digits: int = 1) -> str:

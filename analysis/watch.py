@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.study import read_file
+from analysis.study import load
 from analysis.text import number
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
@@ -37,7 +37,7 @@ def rows_of(home: Path) -> pd.DataFrame:
     files = sorted((home / "studies").glob("*.json"))
     if not files:
         raise UserError(f"{home} has no studies: it is no scale's results; name one, for example results/laptop")
-    studies = [*map(read_file, files)]
+    studies = [*map(load, files)]
     places = [b.run.parts[-3:] for s in studies for b in s.bases] + [c.run.parts[-4:] for s in studies for c in s.cells]
     rows = pd.DataFrame([_run(home, place) for place in dict.fromkeys(places)])
     kept = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}

@@ -1,11 +1,11 @@
 # What tables, figures, the ledger and the page are made of: which study each shows, and what makes it anew.
 
-from bapo.project import code_digest_of, title
+from bapo.project import code_digest_of, is_place, title
 from bapo.store.files import sha256
 
 TABLES, FIGURES = SCALE / "tables", SCALE / "figures"
 #: where the runs of a study are listed
-STUDY = str(SCALE / products.study_file("{study}"))
+STUDY = str(SCALE / "studies" / "{study}.json")
 #: short name -> files in the scale's folder
 TARGETS = user_errors(products.targets)(SETTINGS.scale, SWEEPS_HERE)
 LEDGER = products.LEDGER
@@ -70,7 +70,7 @@ def analysis_identity(wildcards):
 @user_errors
 def comparison_identity_of(study):
     figures = products.compared_with(study)
-    code = [code_digest_of(figure) for figure in products.own_figures(study)]
+    code = [code_digest_of(figure) for figure in figures if is_place(figure)]
     return identity.digest([identity.code_identity(), *figures, *code])
 
 

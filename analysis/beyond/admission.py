@@ -163,7 +163,7 @@ def of_method(block: Block, method: str, study: Study) -> dict[int, Tries]:
     """Return the re-evaluations of each seed that has any. Raises UserError naming a broken run."""
     found = {}
     for cell in block.methods[method]:
-        c1 = reading.config(cell, study).get("method", {}).get("c1")
+        c1 = reading.config(cell).get("method", {}).get("c1")
         tries = None if c1 is None else tries_of(reading.table(cell, GROUPS, study, COLUMNS), float(c1))
         if tries:
             found[cell.seed] = tries
@@ -205,11 +205,13 @@ def drawn(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
 
 
 def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]:
-    """Return the measure by what the stored group showed, and last over all; runs: by seed, at least one.
+    """Return the measure by what the stored group showed, and last over all; nothing without runs. runs: by seed.
 
     The error is a bootstrap's that draws seeds and prompts at once (Owen 2007): one draw of the prompts holds for all
     seeds, which share them, and the distributions of p are fitted anew to each.
     """
+    if not runs:
+        return []
     names = sorted({p for t in runs.values() for p in t.prompts})
     place = {p: i for i, p in enumerate(names)}
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import numpy as np
 from analysis import reading, results, statistics, text
 from analysis.page import Table
 from analysis.results import AVERAGE, COST_HEADER, cost_cells
-from analysis.study import Block, Study
+from analysis.study import Block
 
 if TYPE_CHECKING:
     from analysis.tables.comparison import Compared
@@ -26,21 +26,21 @@ MAKES = ("task", "data", "model", "base")
 DRAWN = {"model": ("name", "title"), "base": ("seed",)}
 
 
-def kind(block: Block, study: Study) -> str:
+def kind(block: Block) -> str:
     """Return what makes a block's base model but for its seed; "" where the runs do not say."""
     first = next(iter(block.methods.values()))[0]
-    config = reading.config(first, study)
+    config = reading.config(first)
     if any(not isinstance(config.get(key), dict) for key in MAKES):
         return ""
     made = {key: {k: v for k, v in config[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
     return json.dumps(made, sort_keys=True)
 
 
-def of_one_kind(blocks: Sequence[Block], study: Study) -> list[list[Block]]:
+def of_one_kind(blocks: Sequence[Block]) -> list[list[Block]]:
     """Return the blocks whose bases are draws of one kind, two or more of each."""
     kinds: dict[str, list[Block]] = {}
     for block in blocks:
-        kinds.setdefault(kind(block, study), []).append(block)
+        kinds.setdefault(kind(block), []).append(block)
     return [same for name, same in kinds.items() if name and len(same) > 1]
 
 
@@ -49,14 +49,14 @@ def of_one_kind(blocks: Sequence[Block], study: Study) -> list[list[Block]]:
 HEADER = ("Method", "Each base", "Avg minus reference", "p (Holm)", "Against it", *COST_HEADER)
 
 
-def over_bases(compared: Sequence[Compared], study: Study) -> tuple[list[Table], list[dict[str, Any]]]:
+def over_bases(compared: Sequence[Compared]) -> tuple[list[Table], list[dict[str, Any]]]:
     """Return a table of each kind of base with two or more blocks, and its rows under the columns of a comparison.
 
     A method has a row where it shares training seeds with the reference from every base.
     """
     tables, rows = [], []
     of = {id(c.block): c for c in compared}
-    for blocks in of_one_kind([c.block for c in compared], study):
+    for blocks in of_one_kind([c.block for c in compared]):
         same = [of[id(block)] for block in blocks]
         methods = [m for m in same[0].against.get(AVERAGE, {}) if all(_paired(c, m) for c in same)]
         if not methods:

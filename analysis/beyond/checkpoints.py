@@ -111,7 +111,7 @@ def crossed(tests: Mapping[str, np.ndarray], splits: int) -> list[np.ndarray]:
 def rows(block: Block, method: str, study: Study) -> list[dict[str, Any]]:
     """Return a row a benchmark and rule in percent: the average of the tests and, where there are several, each."""
     cells = block.methods[method]
-    validation = reading.validation(cells, study)
+    validation = reading.summary(cells[0].run / "curve", study).get("validation")
     tests = [name for name, _ in block.benchmarks if name != validation]
     curves = {name: reading.curves(cells, name, study) for name in (*tests, *([validation] if validation else []))}
     steps = sorted(set.intersection(*(set(c.steps) for c in curves.values())) - {0})

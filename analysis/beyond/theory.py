@@ -72,7 +72,7 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
 
     parts = []
     for cell in block.methods[method]:
-        k2 = worst_k2(reading.config(cell, study))
+        k2 = worst_k2(reading.config(cell))
         if k2 is None:
             return None
         frame = reading.table(cell, STEPS, study)

@@ -77,7 +77,7 @@ def _rows(block: Block, method: str, listed: Sequence[str], study: Study) -> lis
                 **block.keys(method),
                 "candidate": candidate,
                 "title": block.method_title(candidate).lstrip("+"),
-                "learning_rate": reading.config(cells[0], study).get("train", {}).get("learning_rate"),
+                "learning_rate": reading.config(cells[0]).get("train", {}).get("learning_rate"),
                 "problems": solved.shape[1],
                 "seeds": len(cells),
                 "mean": 100 * mean.mean,

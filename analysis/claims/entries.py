@@ -78,7 +78,7 @@ class Claim(BaseModel):
     section: str
     quote: str
     paper: Number | str | dict[str, Number]
-    studies: tuple[str, ...] = ()
+    studies: tuple[str, ...] = (products.MAIN,)
     query: dict[str, Any] = {}
     rule: Rule | None = None
     tasks: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def read(place: Path = FOLDER) -> list[Claim]:
     for path in sorted(place.glob("*.yaml")):
         for entry in validate.parse_yaml(path, resolve=False):
             where = f"{path}: entry '{entry.get('id')}'"
-            claim: Claim = validate.read(Claim, products.with_studies(entry), where)
+            claim: Claim = validate.read(Claim, entry, where)
             if claim.id in claims:
                 raise UserError(f"{where}: id is there twice; choose another")
             claims[claim.id] = claim
@@ -142,13 +142,12 @@ def read(place: Path = FOLDER) -> list[Claim]:
 def _check_names(claim: Claim, where: str) -> None:
     """Raise UserError for a query, a parameter, a study, task, scale or method that does not exist."""
     papers = [key.partition("/")[0] for key in claim.paper] if isinstance(claim.paper, Mapping) else []
-    given: list[tuple[str, str, Sequence[str]]] = [("studies", "study", claim.studies), ("paper", "task", papers)]
-    given += [("tasks", "task", claim.tasks), ("scales", "scale", claim.scales)]
-    given += [
-        (f"query.{k}", "method", [m.partition("+")[0] for m in names(claim.query.get(k))]) for k in ("of", "over")
-    ]
+    of, over = ([m.partition("+")[0] for m in names(claim.query.get(key))] for key in ("of", "over"))
+    given: dict[str, tuple[str, Sequence[str]]] = {"studies": ("study", claim.studies), "paper": ("task", papers)}
+    given |= {"tasks": ("task", claim.tasks), "scales": ("scale", claim.scales)}
+    given |= {"query.of": ("method", of), "query.over": ("method", over)}
     beside = {"paper": [OVERALL], "query.of": [BASE], "query.over": [BASE, CHANCE]}
-    for key, what, listed in given:
+    for key, (what, listed) in given.items():
         allowed = sorted({*options(what), *beside.get(key, ())})
         for name in listed:
             if name not in allowed:

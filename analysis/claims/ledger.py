@@ -6,9 +6,10 @@ They are written as Markdown to read, CSV to sort, JSON with everything.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from analysis import statistics, text
 from analysis.beyond import bases
 from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
 from analysis.claims.entries import OVERALL, Claim
-from analysis.claims.measures import Measure, NotTestable, mean_of, mean_of_bases
+from analysis.claims.measures import Measure, mean_of, mean_of_bases
 from analysis.claims.queries import names
 from analysis.claims.verdicts import Verdict, judge
-from analysis.claims.view import View, merged, pruned
-from analysis.study import Block, Study, workflow_command
+from analysis.claims.view import View, merged
+from analysis.reading import NotRecorded
+from analysis.study import Block, Study, pruned, workflow_command
 from bapo.store.files import write_text
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"
@@ -42,6 +44,7 @@ class Line:
     paper: float | None = None
     runs: tuple[str, ...] = ()
     command: str = ""
+    kind: str = ""  # what base models of one kind share
     missing: bool = False  # not testable only because runs are missing
     unknown: tuple[str, ...] = ()  # what of the claim could not be measured here
     adjusted: float = float("nan")  # Holm's p over all lines of the ledger
@@ -66,7 +69,7 @@ def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     config = next((s.config for s in studies.values()), ())
     lines = []
     for claim in claims:
-        command = workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
+        command = workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.query else ""
         lines += [replace(line, command=command) for line in _lines(claim, studies, kept)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
     adjusted = statistics.holm([lines[i].verdict.p for i in tested])
@@ -92,7 +95,7 @@ def _lines(claim: Claim, studies: Mapping[str, Study], kept: dict[tuple[str, ...
     there = {block.task for block in blocks}
     lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in there]
     if len(lines) > 1 and any(line.parts for line in lines):
-        lines.append(_overall(claim, lines, {(b.task, b.model): bases.kind(b, study) for b in blocks}))
+        lines.append(_overall(claim, lines))
     return lines
 
 
@@ -115,7 +118,7 @@ def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], 
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
     try:
         parts, unmeasured = claim.asked.answer(View(finished, study, kept), **claim.parameters)
-    except NotTestable as reason:
+    except NotRecorded as reason:
         return _without(claim, str(reason), block.task, block.model)
     if not parts:
         return _without(claim, f"no runs of {', '.join(gone)}", block.task, block.model, missing=True)
@@ -131,7 +134,8 @@ def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], 
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; unfinished seeds of {', '.join(fewer)}")
     runs = tuple(sorted(str(c.run) for m in wanted for c in finished.methods.get(m, ())))
-    return Line(claim, block.task, block.model, verdict, parts[verdict.part], parts, paper, runs, unknown=tuple(gone))
+    kind, measure = bases.kind(block), parts[verdict.part]
+    return Line(claim, block.task, block.model, verdict, measure, parts, paper, runs, kind=kind, unknown=tuple(gone))
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
@@ -144,11 +148,8 @@ def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -
     return replace(told, verdict=UNDERPOWERED, size="")
 
 
-def _overall(claim: Claim, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Line:
-    """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown.
-
-    kinds: (task, model) -> what the bases of one kind share.
-    """
+def _overall(claim: Claim, lines: list[Line]) -> Line:
+    """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown."""
     rule, paper = claim.judged_by, claim.paper_value(OVERALL)
     judged = [line for line in lines if line.parts]
     # where the paper says nothing of a line's task, nothing is missing
@@ -162,22 +163,21 @@ def _overall(claim: Claim, lines: list[Line], kinds: Mapping[tuple[str, str], st
         verdict = Verdict(outcome, f"all tasks at once: {each}", f"{worst.place}: {worst.verdict.part}", p)
         verdict, measure = _with_unknown(verdict, unknown), worst.measure
     else:
-        parts = {part: _mean_over_tasks(part, judged, kinds) for part in judged[0].parts}
+        parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
         verdict = _with_unknown(judge(parts, rule, paper), unknown, firm=not absent)
         measure = parts[verdict.part]
     runs = tuple(sorted({r for line in judged for r in line.runs}))
     return Line(claim, OVERALL, "", verdict, measure, parts, paper, runs, unknown=unknown)
 
 
-def _mean_over_tasks(part: str, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Measure:
+def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
     """Average over tasks, each counted once: models of a task answer the same problems, so they are averaged first.
 
     Of these, base models of one kind are draws of it, so that their differences are part of the error.
     """
     tasks: dict[str, dict[str, list[Measure]]] = {}
     for line in lines:
-        kind = kinds.get((line.task, line.model)) or line.model
-        tasks.setdefault(line.task, {}).setdefault(kind, []).append(line.parts[part])
+        tasks.setdefault(line.task, {}).setdefault(line.kind or line.model, []).append(line.parts[part])
     means = [[ms[0] if len(ms) == 1 else mean_of_bases(ms) for ms in of_task.values()] for of_task in tasks.values()]
     return mean_of([mean_of(of_one, independent=False) for of_one in means])
 
@@ -261,17 +261,13 @@ def counts(rows: Sequence[Row]) -> dict[str, Any]:
     claims = [headline(lines) for lines in by_claim(rows).values()]
     sorts = {"lines": rows, "overall": [c for c in claims if not c["by_definition"]]}
     sorts["by_definition"] = [c for c in claims if c["by_definition"]]
-    found = {name: Counter(r["verdict"] for r in each) for name, each in sorts.items()}
-    counted = {name: {v: verdicts[v] for v in VERDICTS} for name, verdicts in found.items()}
+    counted = {name: {v: sum(r["verdict"] == v for r in each) for v in VERDICTS} for name, each in sorts.items()}
     return {"claims": len(claims), **counted, "no_runs": sum(row["missing"] for row in rows)}
 
 
 def by_claim(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the lines of each claim."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["id"], []).append(row)
-    return found
+    return {name: [*lines] for name, lines in groupby(rows, key=itemgetter("id"))}
 
 
 def headline(lines: Sequence[Row]) -> Row:
@@ -286,7 +282,7 @@ def markdown(rows: Sequence[Row], scale: str, note: str) -> str:
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.globals |= {"interval": _interval, "verdict": _verdict, "paper": _paper, "p_number": text.p_number}
+    environment.globals |= {"interval": _interval, "p_number": text.p_number, "firm": FIRM}
     environment.filters["headline"] = headline
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         **{"scale": scale, "note": note, "counts": counts(rows), "rows": rows, "missing": text.MISSING},
@@ -299,14 +295,3 @@ def _interval(row: Row, unit: str = "") -> str:
     shown = [text.number(end, 2 if abs(end) < 10 else 1) for end in ends] or [text.MISSING]
     shown[0] += f" {unit}" if unit == "points" and ends else unit
     return shown[0] + (f" ({shown[1]} to {shown[2]})" if len(shown) > 2 else "")
-
-
-def _paper(row: Row) -> str:
-    value = row["paper_value"]
-    return text.MISSING if value is None else value if isinstance(value, str) else f"{value:g}"
-
-
-def _verdict(row: Row) -> str:
-    size = f" (size {row['size']})" if row["size"] in ("smaller", "larger") else ""
-    uncorrected = row["verdict"] in FIRM and not row["holds_corrected"]
-    return f"**{row['verdict']}**{size}" + (" (*)" if uncorrected else "")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import Estimate, SeedDifference, SeedMean, mean_over_bases
+from analysis.statistics import CONFIDENCE, Estimate, SeedDifference, SeedMean, combined, mean_over_bases
 
-
-class NotTestable(Exception):
-    """The runs are there, but what the claim speaks of is not in them; the message says why."""
+#: more seeds than anybody would train
+MOST_SEEDS = 10_000
+#: chance of finding what is there
+POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,9 @@ class Measure:
 
     seeds: training seeds behind it (of the side that has fewest). problem_variance: the part of its squared standard
     error that more seeds do not lower; seed_variance: of one seed of one side, NaN where one seed cannot tell; freedom:
-    degrees of freedom that one more seed adds; these three as ``power.seeds_needed`` takes them. note: the numbers that
-    it was made of, for the reader. bases: base models of one kind whose differences are in the error; prompts: whether
-    the choice of training prompts is. margin: of equivalence, in ``unit``, NaN where there is none.
+    degrees of freedom that one more seed adds. note: the numbers that it was made of, for the reader. bases: base
+    models of one kind whose differences are in the error; prompts: whether the choice of training prompts is. margin:
+    of equivalence, in ``unit``, NaN where there is none.
     """
 
     estimate: Estimate
@@ -43,13 +45,29 @@ class Measure:
         parts |= {"seeds": self.seeds > 1, "bases": self.bases > 1}
         return ", ".join(name for name, does in parts.items() if does)
 
+    def seeds_needed(self, gap: float) -> int | None:
+        """Return the fewest seeds of each method with which a t test finds a true ``gap``, four times out of five.
+
+        A gap is found with power 0.8 where it is t(0.975) + t(0.8) standard errors wide. None where MOST_SEEDS are too
+        few: then the problems are too few, or the gap is 0.
+        """
+        from scipy.special import stdtrit
+
+        def found(seeds: int) -> bool:
+            df = self.freedom * (seeds - 1)
+            needed = stdtrit(df, (1 + CONFIDENCE) / 2) + stdtrit(df, POWER)
+            return bool(abs(gap) >= needed * np.sqrt(self.problem_variance + 2 * self.seed_variance / seeds))
+
+        fewest = bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=found)
+        return fewest if fewest <= MOST_SEEDS else None
+
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     """Return the mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
     x = np.asarray(values, dtype=np.float64)
     spread = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
     estimate = Estimate(float(x.mean()), spread / np.sqrt(len(x)), len(x) - 1)
-    # seeds_needed counts two sides with this variance each; paired by seed, they have S - 1 degrees of freedom
+    # two sides are counted with this variance each; paired by seed, they have S - 1 degrees of freedom
     return Measure(estimate, unit, len(x), 0.0, spread**2 / 2, note, freedom=1.0)
 
 
@@ -79,27 +97,16 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
     ms = list(measures)
     if len(ms) == 1:
         return ms[0]
-    mean = float(np.mean([m.estimate.mean for m in ms]))
-    alike = replace(ms[0], note="", seeds=min(m.seeds for m in ms), bases=min(m.bases for m in ms))
-    alike = replace(alike, prompts=all(m.prompts for m in ms), freedom=min(m.freedom for m in ms))
-    alike = replace(alike, margin=float(np.mean([m.margin for m in ms])))
-    if not independent:
-        se, df = float(np.mean([m.estimate.se for m in ms])), min(m.estimate.df for m in ms)
-        kept = [float(np.mean([getattr(m, f) for m in ms])) for f in ("problem_variance", "seed_variance")]
-        return replace(alike, estimate=Estimate(mean, se, df), problem_variance=kept[0], seed_variance=kept[1])
-    parts = [(m.estimate.se**2 / len(ms) ** 2, m.estimate.df) for m in ms]
-    total = sum(v for v, _ in parts)
-    weights = sum(v**2 / df for v, df in parts if v > 0)
-    df = total**2 / weights if weights > 0 else min(df for _, df in parts)
-    of_seeds = [m.seed_variance / len(ms) ** 2 for m in ms]
-    spread = sum(v**2 / m.freedom for v, m in zip(of_seeds, ms, strict=True))
-    return replace(
-        alike,
-        estimate=Estimate(mean, float(np.sqrt(total)), float(df)),
-        problem_variance=sum(m.problem_variance for m in ms) / len(ms) ** 2,
-        seed_variance=sum(of_seeds),
-        freedom=sum(of_seeds) ** 2 / spread if spread > 0 else alike.freedom,
-    )
+    mean, error = (float(np.mean([getattr(m.estimate, name) for m in ms])) for name in ("mean", "se"))
+    estimate = Estimate(mean, error, min(m.estimate.df for m in ms))
+    if independent:
+        variance, df = combined([(m.estimate.se**2 / len(ms) ** 2, m.estimate.df) for m in ms])
+        estimate = Estimate(mean, float(np.sqrt(variance)), df)
+    fewest = {name: min(getattr(m, name) for m in ms) for name in ("seeds", "bases", "freedom", "prompts")}
+    means = {n: float(np.mean([getattr(m, n) for m in ms])) for n in ("margin", "problem_variance", "seed_variance")}
+    for name in ("problem_variance", "seed_variance"):
+        means[name] /= len(ms) if independent else 1
+    return Measure(**{**vars(ms[0]), **fewest, **means, "estimate": estimate, "note": ""})
 
 
 def mean_of_bases(measures: Iterable[Measure]) -> Measure:

@@ -17,9 +17,10 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from analysis import statistics
 from analysis.claims import BASE, CHANCE
-from analysis.claims.measures import Measure, NotTestable, of_result
+from analysis.claims.measures import Measure, of_result
 from analysis.claims.view import View, points
 from analysis.probes import Probes, Value
+from analysis.reading import NotRecorded
 from analysis.results import AVERAGE
 from analysis.statistics import Side
 from bapo import validate
@@ -59,7 +60,7 @@ class Query:
     ) -> tuple[dict[str, Measure], dict[str, str]]:
         """Return the measure of each method, or of each two, that have runs here, and why others have none.
 
-        Raises NotTestable where none of them can be measured.
+        Raises NotRecorded where none of them can be measured.
         """
         there = [m for m in names(of) if m in view.block.methods]
         asked: dict[str, tuple[Any, ...]] = {view.title(a): (a,) for a in there}
@@ -74,10 +75,10 @@ class Query:
         for title, sides in asked.items():
             try:
                 measures[title] = self.measure(view, *sides, **more)
-            except NotTestable as reason:
+            except NotRecorded as reason:
                 reasons[title] = str(reason)
         if reasons and not measures:
-            raise NotTestable("; ".join(dict.fromkeys(reasons.values())))
+            raise NotRecorded("; ".join(dict.fromkeys(reasons.values())))
         return measures, reasons
 
 
@@ -128,7 +129,7 @@ def curve_difference(view: View, a: str, b: str) -> Measure:
     curves = [view.curves(m) for m in (a, b)]
     steps = sorted(set.intersection(*(set(c.steps) for side in curves for c in side)) - {0})
     if not steps:
-        raise NotTestable("they have no evaluated checkpoint in common")
+        raise NotRecorded("they have no evaluated checkpoint in common")
     x, y = ([c.accuracy[:, [c.steps.index(s) for s in steps]].mean(axis=1) for c in side] for side in curves)
     return _minus(view, a, Side(x, view.seeds(a)), b, Side(y, view.seeds(b)))
 
@@ -142,12 +143,12 @@ def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = Fals
     if len(sides) > 1:
         shared = sorted(set.intersection(*(set(side.seeds) for side in sides)))
         if not shared:
-            raise NotTestable(f"{title} have no training seed in common")
+            raise NotRecorded(f"{title} have no training seed in common")
         y = Side([np.mean(t, axis=0) for t in zip(*(side.of(shared).tables for side in sides), strict=True)], shared)
     x, y = statistics.aligned(view.accuracy(a), y)
     top, bottom = points(x.tables) / 100, points(y.tables) / 100
     if not bottom > 0:
-        raise NotTestable(f"{title} has no correct answer")
+        raise NotRecorded(f"{title} has no correct answer")
     # delta method: the error of x / y is that of x - (x / y) y, over y
     residual = statistics.difference(x, replace(y, tables=[top / bottom * t for t in y.tables]))
     problems, both = (replace(e, mean=top / bottom - 1, se=e.se / bottom) for e in (residual.problems, residual.both))
@@ -168,33 +169,16 @@ Count = Callable[[int, Value], np.ndarray]
 Share = Callable[[Probes, int, Count], np.ndarray]
 
 
-def _probes(view: View, method: str, probed: str) -> Probes:
-    """Raises NotTestable where there is no table [S, n] of them at step 0 and a later step."""
-    probes = view.probes(method, probed)
-    if len(probes.steps) < 2 or probes.steps[0] != 0:
-        raise NotTestable("the probe has no step 0 and a later one in common")
-    if not probes.same_prompts:
-        raise NotTestable("the seeds were probed on different prompts")
-    view.require_same(method, f"the probed set {probed}", probes.prompts[0])
-    return probes
-
-
-def _across(probes: Probes) -> Count:
-    if probes.obstacle:
-        raise NotTestable(probes.obstacle)
-    return probes.across
-
-
 def _share_of(view: View, a: str, b: str | None, share: Share) -> Measure:
     """Return the share of a method at the last step, alone or minus another's, or across seeds."""
-    probes = _probes(view, a, TRAINED)
+    probes = view.probes(a, TRAINED)
     last = probes.steps[-1]
     if b is None:
         return of_result(statistics.mean_over_seeds(share(probes, last, probes.within)), "%")
     if b == CHANCE:
-        x, y = (Side([share(probes, step, _across(probes))], probes.seeds) for step in (last, 0))
+        x, y = (Side([share(probes, step, probes.across)], probes.seeds) for step in (last, 0))
     else:
-        theirs = _probes(view, b, TRAINED)
+        theirs = view.probes(b, TRAINED)
         x, y = (Side([share(p, p.steps[-1], p.within)], p.seeds) for p in (probes, theirs))
     return _minus(view, a, x, b, y)
 
@@ -203,11 +187,11 @@ def share_table(chosen: np.ndarray, hit: np.ndarray, what: str = "", fewest: int
     """Return a ratio of two sums as a table [S, n] with the ratio's mean and spread (linearisation).
 
     chosen: 0/1 [S, n], the prompts counted in each seed, ``what`` in words; hit [S, n], in [0, 1].
-    Raises NotTestable where fewer than ``fewest`` prompts are chosen.
+    Raises NotRecorded where fewer than ``fewest`` prompts are chosen.
     """
     count = int((chosen.sum(axis=0) > 0).sum())
     if count < fewest:
-        raise NotTestable(f"{count or 'no'} prompt{'s' * (count > 1)} of the base {what}, too few for a share")
+        raise NotRecorded(f"{count or 'no'} prompt{'s' * (count > 1)} of the base {what}, too few for a share")
     chosen, hit = chosen.astype(np.float64), hit.astype(np.float64)
     share = (chosen * hit).sum() / chosen.sum()
     return share + chosen * (hit - share) / chosen.mean()
@@ -240,7 +224,7 @@ def consistent_failures(view: View, a: str, b: str) -> Measure:
     """Return the share with a right answer in the end of the prompts that the base fails in all OTHER seeds."""
 
     def share(p: Probes, step: int, count: Count) -> np.ndarray:
-        fails = _across(p)(step, lambda base, now: base == 0) == 1
+        fails = p.across(step, lambda base, now: base == 0) == 1
         return share_table(fails, np.stack(p.at(step)) > 0, f"at 0/{(len(p.seeds) - 1) * p.samples}")
 
     return _share_of(view, a, b, share)
@@ -259,11 +243,11 @@ def degraded_prompts(view: View, a: str, b: str | None = None, *, bins: int = 1,
         return count(step, lambda base, now: (now <= base - bins).astype(float))
 
     if noise is not None:
-        probes = _probes(view, a, TRAINED)
-        chance = 100 * share(probes, 0, _across(probes)).mean()
+        probes = view.probes(a, TRAINED)
+        chance = 100 * share(probes, 0, probes.across).mean()
         if chance > noise:
             what = f"{chance:.1f}% of the unchanged base's prompts {bins} of {probes.samples} down"
-            raise NotTestable(f"sampling alone takes {what} (at most {noise:g}% for a verdict)")
+            raise NotRecorded(f"sampling alone takes {what} (at most {noise:g}% for a verdict)")
     return _share_of(view, a, b, share)
 
 
@@ -273,10 +257,10 @@ def probe_difference(view: View, a: str, b: str, *, at: Literal["first", "last"]
 
     at: last, or first (the first probed step after the base). b = base: step 0 of the same runs.
     """
-    x = _probes(view, a, HELD_OUT)
-    y = x if b == BASE else _probes(view, b, HELD_OUT)
+    x = view.probes(a, HELD_OUT)
+    y = x if b == BASE else view.probes(b, HELD_OUT)
     step = x.steps[1] if at == "first" else x.steps[-1]
     if step not in y.steps:
-        raise NotTestable(f"{view.title(b)} was not probed at step {step}")
+        raise NotRecorded(f"{view.title(b)} was not probed at step {step}")
     now, then = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
     return _minus(view, a, Side([now], x.seeds), b, Side([then], y.seeds))

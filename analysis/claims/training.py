@@ -9,9 +9,10 @@ import numpy as np
 
 from analysis import text
 from analysis.audit import best_case
-from analysis.claims.measures import Measure, NotTestable, of_seeds
+from analysis.claims.measures import Measure, of_seeds
 from analysis.claims.queries import query
 from analysis.claims.view import View
+from analysis.reading import NotRecorded, config, setting
 from analysis.results import has_reference_pass
 from analysis.statistics import Estimate
 from bapo.store.files import GROUPS, STEPS
@@ -34,7 +35,7 @@ def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float],
     """
     seeds = sorted(set(x) & set(y))
     if not seeds or not all(y[s] for s in seeds):
-        raise NotTestable(f"the two have no training seed in common, or {what} of {view.title(b)} is 0")
+        raise NotRecorded(f"the two have no training seed in common, or {what} of {view.title(b)} is 0")
     means = [float(np.mean([side[s] for s in seeds])) for side in (x, y)]
     note = f"{what.replace('_', ' ')}: {view.beside(a, means[0], b, means[1])}"
     return of_seeds([x[s] / y[s] for s in seeds], "x", note)
@@ -47,11 +48,12 @@ def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
     parts = ("forward_flops", "backward_flops") if quantity in (FLOPS, WITHOUT_REFERENCE) else (quantity,)
     totals = view.totals(method)
     if any(p not in t for t in totals.values() for p in parts):
-        raise NotTestable(f"the runs of {view.title(method)} do not record {quantity.replace('_', ' ')}")
+        raise NotRecorded(f"the runs of {view.title(method)} do not record {quantity.replace('_', ' ')}")
     less = 0.0
-    if quantity == WITHOUT_REFERENCE and has_reference_pass(view.config(method)):
-        if "value_clip" in view.config(method)["method"]:
-            raise NotTestable(f"{view.title(method)} has a critic, whose operations hide those of the reference")
+    asked = config(view.block.methods[method][0])
+    if quantity == WITHOUT_REFERENCE and has_reference_pass(asked):
+        if "value_clip" in asked["method"]:
+            raise NotRecorded(f"{view.title(method)} has a critic, whose operations hide those of the reference")
         less = 0.5  # forwards over the trained tokens: 2 operations a parameter and token against 4 backwards
     return {s: float(sum(t[p] for p in parts) - less * t.get("backward_flops", 0.0)) for s, t in totals.items()}
 
@@ -70,7 +72,7 @@ def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -
 
 def _share(view: View, method: str, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Measure:
     """share(frame, B) in percent, of each seed."""
-    size = view.setting(method, "train", "batch_size")
+    size = setting(view.block.methods[method][0], "train", "batch_size")
     values = [100 * float(share(f, size)) for f in view.tables(method, STEPS, columns).values()]
     return of_seeds(values, "%", f"B = {size} groups")
 
@@ -107,7 +109,8 @@ def x2_admission(view: View, a: str, *, stored: int | None = None) -> Measure:
     """
     found = {one.stored: one for one in view.admissions(a)}
     if stored not in found:
-        raise NotTestable(f"{view.title(a)} re-evaluates no prompt stored at {stored} correct answers")
+        kind = "" if stored is None else f" stored at {stored} correct answers"
+        raise NotRecorded(f"{view.title(a)} re-evaluates no prompt{kind}")
     one, seeds = found[stored], len(found[stored].by_seed)
     note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(one.admitted)}%, "
     note += f"expected of the unchanged policy {text.percent(one.expected)}%"
@@ -142,7 +145,7 @@ def series_ratio(
             part = frame[column].to_numpy(np.float64)[round(first * len(frame)) : round(last * len(frame))]
             part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
             if len(part) <= (reduce == "roughness"):
-                raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
+                raise NotRecorded(f"the runs of {view.title(method)} do not record {column}")
             by_seed[seed] = REDUCE[reduce](part)
     return _ratio(view, a, b, sides[a], sides[b], column)
 
@@ -157,7 +160,7 @@ def constants_finite(view: View, a: str) -> Measure:
     for frame in view.tables(a, STEPS, ["k1", "k2", "k3"]).values():
         k = frame.dropna().to_numpy(np.float64)
         if not len(k):
-            raise NotTestable(f"the runs of {view.title(a)} record no constants")
+            raise NotRecorded(f"the runs of {view.title(a)} record no constants")
         shares.append(100 * float((np.isfinite(k) & (k > 0)).all(axis=1).mean()))
         largest = np.maximum(largest, k.max(axis=0))
     return of_seeds(shares, "%", ", ".join(f"K{i} at most {v:.3f}" for i, v in enumerate(largest, 1)))
@@ -173,7 +176,7 @@ def bound_can_be_positive(view: View, a: str) -> Measure:
     for frame in view.tables(a, GROUPS, ["mean", "used"]).values():
         mean = frame.loc[frame["used"] & (frame["mean"] > 0) & (frame["mean"] < 1), "mean"].to_numpy(np.float64)
         if not len(mean):
-            raise NotTestable("no group with a reward variance was trained on")
+            raise NotRecorded("no group with a reward variance was trained on")
         values = np.array([best_case(float(m), 2.0) for m in mean])
         shares.append(100 * float((values > 1e-9).mean()))
         best = max(best, float(values.max()))

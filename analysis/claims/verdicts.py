@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from analysis.claims import CONTRADICTED, NO_EFFECT, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Rule
-from analysis.claims.measures import Measure
-from analysis.claims.power import MOST_SEEDS, seeds_needed
+from analysis.claims.measures import MOST_SEEDS, Measure
 from analysis.statistics import CONFIDENCE, Estimate
 
 #: ends of what a claim allows
@@ -131,10 +130,7 @@ def _missing(undecided: Mapping[str, Measure], bands: Mapping[str, Band]) -> str
         return f"one training seed says nothing of methods; for these trained models the claim {shown}"
     if not all(math.isfinite(m.estimate.half_width + m.seed_variance) for m in undecided.values()):
         return "seeds that would settle it: not known"
-    needed = [
-        seeds_needed(_gap(m.estimate.mean, *bands[part]), m.problem_variance, m.seed_variance, freedom=m.freedom)
-        for part, m in undecided.items()
-    ]
+    needed = [m.seeds_needed(_gap(m.estimate.mean, *bands[part])) for part, m in undecided.items()]
     known = [seeds for seeds in needed if seeds is not None]
     enough = f"about {max(known)}" if len(known) == len(needed) else f"more than {MOST_SEEDS}, on these problems"
     return f"seeds of each method that would settle it, if the true value is the one seen: {enough}"

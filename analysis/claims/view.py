@@ -13,9 +13,9 @@ import numpy as np
 from analysis import paper, reading, results, statistics, text
 from analysis.beyond import admission
 from analysis.claims import BASE, CHANCE
-from analysis.claims.measures import NotTestable
 from analysis.probes import Probes
 from analysis.probes import read as read_probes
+from analysis.reading import NotRecorded
 from analysis.results import AVERAGE
 from analysis.statistics import Side
 from analysis.study import Base, Block, Cell, Study, load
@@ -29,13 +29,8 @@ Read = TypeVar("Read", reading.Outcomes, reading.Curve)
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, Study]:
-    """Read studies by their name, or their file's. A study's target is the one that makes its runs."""
-    studies = {}
-    for path in files:
-        study = load(path)
-        name = study.name or path.stem
-        studies[name] = replace(study, target=f"runs_{name}")
-    return studies
+    """Read studies by their name, or their file's."""
+    return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
 
 
 def merged(studies: Sequence[Study]) -> Study:
@@ -43,31 +38,21 @@ def merged(studies: Sequence[Study]) -> Study:
 
     A method that is tuned in one study and not in another is two methods: the runs of the first study count.
     """
-    blocks: dict[tuple[str, str], Block] = {}
-    for block in (b for s in studies for b in s.blocks):
-        known = blocks.get((block.task, block.model))
-        if known:
-            methods = dict(known.methods)
-            for name, cells in block.methods.items():
-                if name in methods and methods[name][0].tuned != cells[0].tuned:
-                    continue
-                by_seed = {c.seed: c for c in (*methods.get(name, ()), *cells)}
-                methods[name] = tuple(by_seed[s] for s in sorted(by_seed))
-            block = replace(known, base=known.base or block.base, methods=methods)
-        blocks[(block.task, block.model)] = block
-    first = studies[0]
-    return replace(first, blocks=tuple(blocks.values()), target=" ".join(s.target for s in studies))
-
-
-def pruned(block: Block, evaluated: bool) -> Block:
-    """Return the block with finished runs only. evaluated: the evaluation must be finished too."""
-    kept = {m: tuple(c for c in cells if finished(c, evaluated)) for m, cells in block.methods.items()}
-    return replace(block, methods={m: cells for m, cells in kept.items() if cells})
-
-
-def finished(cell: Cell | Base, evaluated: bool) -> bool:
-    needed = [cell.run / "eval"] if isinstance(cell, Base) else [cell.run, cell.run / "eval"]
-    return all((folder / SUMMARY).exists() for folder in (needed if evaluated else needed[:1]))
+    cells: dict[tuple[str, str, str, int], Cell] = {}
+    tuned: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for cell in (cell for study in studies for cell in study.cells):
+        method = (cell.task, cell.model, cell.method)
+        if tuned.setdefault(method, cell.tuned) == cell.tuned:
+            cells[*method, cell.seed] = cell
+    bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
+    benchmarks = {task: named for study in reversed(studies) for task, named in study.benchmarks.items()}
+    return replace(
+        studies[0],
+        name=" ".join(study.name for study in studies),
+        cells=tuple(cells.values()),
+        bases=tuple(bases.values()),
+        benchmarks=benchmarks,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +82,13 @@ class View:
 
     def _once(self, what: str, cells: Sequence[Cell | Base], make: Callable[[], Made]) -> Made:
         key = (what, *(str(c.run) for c in cells))
-        if key not in self.kept:
-            self.kept[key] = make()
-        made: Made = self.kept[key]
+        made: Made = self.kept[key] if key in self.kept else self.kept.setdefault(key, make())
         return made
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
-        """Raises NotTestable where another method of the query has other problems of the set ``name``."""
+        """Raises NotRecorded where another method of the query has other problems of the set ``name``."""
         if self.problems.setdefault(name, problems) != problems:
-            raise NotTestable(f"the runs of {self.title(method)} have other problems of {name} than those beside them")
+            raise NotRecorded(f"the runs of {self.title(method)} have other problems of {name} than those beside them")
 
     # ------------------------------------------------------------------ files
 
@@ -115,7 +98,7 @@ class View:
         """Read one benchmark (its name or the paper's column that it stands for), or each."""
         names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
         if not names:
-            raise NotTestable(f"there is no benchmark {column} at this scale")
+            raise NotRecorded(f"there is no benchmark {column} at this scale")
         found = [self._once(f"{read.__name__} {name}", cells, partial(read, cells, name, self.study)) for name in names]
         for name, one in zip(names, found, strict=True):
             self.require_same(method, name, one.problems)
@@ -124,8 +107,8 @@ class View:
     def accuracy(self, method: str, column: str = AVERAGE) -> Side:
         """Problems' means [S, n] of one benchmark or of each."""
         base = self.block.base
-        if method == BASE and (base is None or not finished(base, True)):
-            raise NotTestable("the base model has not been evaluated")
+        if method == BASE and base is None:
+            raise NotRecorded("the base model has not been evaluated")
         cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.block.methods[method]
         tables = [o.correct.mean(axis=2) for o in self._benchmarks(method, column, cells, reading.evaluations)]
         return Side(tables, () if method == BASE else self.seeds(method))
@@ -134,7 +117,7 @@ class View:
         """Return the margin of equivalence in points; NaN where GRPO or its base is not evaluated here."""
         try:
             ends = [points(self.accuracy(m, column).tables) for m in (paper.REFERENCE, BASE)]
-        except (KeyError, NotTestable):
+        except (KeyError, NotRecorded):
             return float("nan")
         return results.margin(self.block, ends[0] - ends[1])
 
@@ -142,18 +125,15 @@ class View:
         """Return the kept checkpoints of all seeds on each benchmark."""
         cells = self.block.methods[method]
         if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
-            raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
+            raise NotRecorded(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
         return self._benchmarks(method, AVERAGE, cells, reading.curves)
 
     def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
-        """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
+        """Columns of one table of each seed. Raises NotRecorded where the runs do not record one of them."""
         frames = {}
         for cell in self.block.methods[method]:
             frame = self._once(name, [cell], partial(reading.table, cell, name, self.study))
-            missing = [c for c in columns if c not in frame]
-            if missing:
-                raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
-            frames[cell.seed] = frame[list(columns)]
+            frames[cell.seed] = reading.chosen(frame, columns, cell.run / name)
         return frames
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:
@@ -163,31 +143,20 @@ class View:
         return {seed: summary.get("totals", {}) for seed, summary in summaries.items()}
 
     def admissions(self, method: str) -> list[admission.Admission]:
-        """X2's admission beside that of an unchanged policy. Raises NotTestable where nothing was re-evaluated."""
-
-        def measured() -> list[admission.Admission]:
-            runs = admission.of_method(self.block, method, self.study)
-            return admission.admissions(runs) if runs else []
-
-        found = self._once("admissions", self.block.methods[method], measured)
-        if not found:
-            raise NotTestable(f"the runs of {self.title(method)} re-evaluate no stored prompt")
-        return found
-
-    def config(self, method: str) -> dict[str, Any]:
-        return reading.config(self.block.methods[method][0], self.study)
-
-    def setting(self, method: str, section: str, key: str) -> Any:
-        """Return a value of a method's configuration. Raises NotTestable where it has none."""
-        value = self.config(method).get(section, {}).get(key)
-        if value is None:
-            raise NotTestable(f"{self.title(method)}: config.yaml has no {section}.{key}")
-        return value
+        """X2's admission beside that of an unchanged policy."""
+        runs = partial(admission.of_method, self.block, method, self.study)
+        return self._once("admissions", self.block.methods[method], lambda: admission.admissions(runs()))
 
     def probes(self, method: str, probed: str) -> Probes:
-        return self._once(
-            f"probe {probed}", self.block.methods[method], lambda: read_probes(self.block, method, self.study, probed)
-        )
+        """Raises NotRecorded where there is no table [S, n] of them at step 0 and a later step."""
+        read = partial(read_probes, self.block, method, self.study, probed)
+        probes = self._once(f"probe {probed}", self.block.methods[method], read)
+        if len(probes.steps) < 2 or probes.steps[0] != 0:
+            raise NotRecorded("the probe has no step 0 and a later one in common")
+        if not probes.same_prompts:
+            raise NotRecorded("the seeds were probed on different prompts")
+        self.require_same(method, f"the probed set {probed}", probes.prompts[0])
+        return probes
 
 
 def points(tables: Sequence[np.ndarray]) -> float:

@@ -39,7 +39,7 @@ def _draw(study: Study, shown: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.
     fig, panels = style.grid(frames.caption(study, "batch_composition"), len(shown), 3, sharey=True)
     parts = []
     for axes, (block, method) in zip(panels, shown, strict=True):
-        size = reading.setting(block.methods[method][0], "train", "batch_size", study)
+        size = reading.setting(block.methods[method][0], "train", "batch_size")
         frame = reading.steps(block, method, study, [*style.PARTS, "batch_groups"])
         parts.append(frame.assign(**block.keys(method), batch_size=size))
         mean = frame.groupby("step")[list(style.PARTS)].mean()

@@ -27,7 +27,7 @@ def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -
     """
     blocks = [b for b in study.blocks if b.task in tasks] or list(study.blocks)
     narrowed = [replace(b, methods={m: b.methods[m] for m in b.methods if m in methods}) for b in blocks]
-    narrower = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
+    narrower = study.of([b for b in narrowed if b.methods] or blocks)
     reading.require_runs(narrower)
     return narrower
 

@@ -1,6 +1,6 @@
 """What the paper prints, as data: the reader of its tables, for Table 1 and for the audit. Numbers stay as printed.
 
-``setup.yaml`` has what the paper states about its numbers.
+``table1.yaml`` is Table 1, ``setup.yaml`` what the paper states about its numbers.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from bapo import validate
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent
 #: the paper's method, the one that it is compared with, and where both start
 PROPOSED, REFERENCE, BASE = "bapo", "grpo", "base"
-#: what a table prints where it has no number
-NOTHING = ("", "-", "--", "\u2013", "\u2014")
+#: the column that is the mean of the benchmarks; columns where less is better
+AVERAGE, COSTS = "avg", ("rollouts",)
+#: what the table prints where it has no number, and in the title of a row that another paper measured
+NOTHING, BORROWED = "-", "*"
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,7 @@ class Row(BaseModel):
     @property
     def printed(self) -> dict[str, str]:
         """Return the text of each column that has one."""
-        texts = {name: (text or "").strip() for name, text in (self.model_extra or {}).items()}
-        return {name: text for name, text in texts.items() if text not in NOTHING}
+        return {name: text for name, text in (self.model_extra or {}).items() if text and text != NOTHING}
 
     @property
     def cells(self) -> dict[str, Cell]:
@@ -80,13 +81,19 @@ class Row(BaseModel):
 
 
 class Block(Strict):
-    """One model's rows. columns: name -> printed title; the part of the table that holds it says them and the task."""
+    """One model's rows. columns: name -> printed title."""
 
     key: str
     title: str
+    task: str
+    columns: dict[str, str]
     rows: list[Row]
-    task: str = ""
-    columns: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _named(self) -> Block:
+        for name in (name for row in self.rows for name in (*(row.model_extra or {}), *row.underlined)):
+            assert name in self.columns, f"{self.title}: no column {name}"
+        return self
 
     @property
     def numbered(self) -> dict[str, str]:
@@ -114,37 +121,16 @@ class Block(Strict):
         return (of - reference) / (reference - base)
 
 
-class Part(Strict):
-    part: str = ""
-    title: str = ""
-    task: str = ""
-    columns: dict[str, str]
-    models: list[Block]
-
-    @model_validator(mode="after")
-    def _share(self) -> Part:
-        """Hand the columns and the task to the blocks."""
-        for block in self.models:
-            block.task, block.columns = self.task, self.columns
-            for name in (name for row in block.rows for name in (*(row.model_extra or {}), *row.underlined)):
-                assert name in self.columns, f"{block.title}: no column {name}"
-        return self
-
-
-class Table(BaseModel):
-    parts: Annotated[list[Part], Field(min_length=1)]
-
-
 # ------------------------------------------------------------------------------------------------ statements
 
 
 class Gain(Strict):
-    """A relative gain in percent, or a quotient, of two rows in one column, by default the average."""
+    """A relative gain in percent, or a quotient, of two rows in one column."""
 
     of: str
     over: str
     where: str
-    column: str = ""
+    column: str = AVERAGE
     stated: float
 
 
@@ -162,21 +148,6 @@ class Budget(Strict):
     where: str
 
 
-class Same(Strict):
-    """One quantity, and the number that each place gives for it."""
-
-    quantity: str
-    places: dict[str, float]
-
-
-class Sum(Strict):
-    """A stated total and its parts."""
-
-    stated: float
-    parts: list[float]
-    where: str
-
-
 class Theorem(Strict):
     """The constants of a policy-improvement bound with binary rewards; c2 and c3: the ends of their ranges."""
 
@@ -188,25 +159,17 @@ class Theorem(Strict):
 
 
 class Setup(Strict):
-    """What the audit needs beside a table.
+    """What the audit needs beside the table.
 
-    table: a file beside this one. runs: behind every cell. problems: by column. average: the column that is the mean of
-    the columns with problems. lower_is_better: columns of costs. proposed: the paper's own row. borrowed: marks a row's
-    title as another paper's.
+    runs: behind every cell. problems: by column. same: quantity -> place -> the number that it gives.
     """
 
-    table: str
     runs: int
     problems: dict[str, int]
-    average: str
-    lower_is_better: list[str] = []
-    proposed: str = ""
-    borrowed: str = ""
     gains: list[Gain] = []
     ratios: list[Gain] = []
     budgets: list[Budget] = []
-    same: list[Same] = []
-    sums: list[Sum] = []
+    same: dict[str, dict[str, float]] = {}
     theorem: Theorem | None = None
 
 
@@ -214,6 +177,10 @@ class Setup(Strict):
 class Published:
     blocks: list[Block]
     setup: Setup
+
+    @property
+    def rows(self) -> list[tuple[Block, Row]]:
+        return [(block, row) for block in self.blocks for row in block.rows]
 
     def pairs(self, of: str, over: str, column: str) -> Iterator[tuple[Block, Cell, Cell]]:
         """(block, cell of one row, cell of the other) for every block that prints both."""
@@ -226,21 +193,17 @@ class Published:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-@lru_cache
 def read(name: str) -> dict[str, Any]:
     """Return the content of ``analysis/paper/<name>.yaml``."""
     return validate.parse_yaml(FOLDER / f"{name}.yaml")
 
 
-def _blocks(path: Path) -> list[Block]:
-    table: Table = validate.read(Table, validate.parse_yaml(path), path)
-    return [block for part in table.parts for block in part.models]
-
-
-@lru_cache(maxsize=1)
-def table1() -> dict[str, Block]:
+@lru_cache
+def table1(folder: Path = FOLDER) -> dict[str, Block]:
     """Return every model of Table 1 by its key, in the paper's order."""
-    return {block.key: block for block in _blocks(FOLDER / "table1.yaml")}
+    path = folder / "table1.yaml"
+    blocks: list[Block] = validate.read(list[Block], validate.parse_yaml(path)["models"], path)
+    return {block.key: block for block in blocks}
 
 
 def match(task: str, model: str, named: str | None = None) -> Block | None:
@@ -256,7 +219,8 @@ def stands_for(block: study.Block, benchmark: str) -> str:
     return "" if dict(block.benchmarks)[benchmark].rstrip(".") == role.rstrip(".") else role
 
 
-def load(file: Path) -> Published:
-    """Return the table and the statements of ``setup.yaml`` or another such file. Raises UserError naming the field."""
-    setup: Setup = validate.read(Setup, validate.parse_yaml(file), file)
-    return Published(_blocks(file.parent / setup.table), setup)
+def load(folder: Path = FOLDER) -> Published:
+    """Return the table and the statements of a folder. Raises UserError naming file and field."""
+    path = folder / "setup.yaml"
+    setup: Setup = validate.read(Setup, validate.parse_yaml(path), path)
+    return Published([*table1(folder).values()], setup)

@@ -181,7 +181,7 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     blocks = [compare(block, study) for block in study.blocks]
-    tables, pooled = bases.over_bases(blocks, study)
+    tables, pooled = bases.over_bases(blocks)
     rows = [row for c in blocks for row in long_rows(c)] + pooled
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
     seeds = text.counted([len(cells) for b in study.blocks for cells in b.methods.values()], "training seed")

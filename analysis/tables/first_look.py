@@ -30,7 +30,7 @@ def write(study: Study, out: Path) -> list[Path]:
     ]
     header = ["Method", *(title for _, title in columns), "Rollouts"]
     outcomes = list(rows[0].outcomes.values())
-    done, runs = (sum(len(c) for b in s.blocks for c in b.methods.values()) for s in (evaluated(study), study))
+    done, runs = (len(s.cells) for s in (evaluated(study), study))
     named = {
         "problems": sum(len(o.problems) for o in outcomes),
         "samples": outcomes[0].samples,
@@ -52,7 +52,7 @@ def write(study: Study, out: Path) -> list[Path]:
 
 def _block(study: Study) -> Block:
     """Return the runs of the first look, as the workflow chooses them."""
-    chosen = order.first_look([cell for b in study.blocks for runs in b.methods.values() for cell in runs])
+    chosen = order.first_look(study.cells)
     block = next(b for b in study.blocks if (b.task, b.model) == (chosen[0].task, chosen[0].model))
     methods = {m: tuple(cell for cell in runs if cell in chosen) for m, runs in block.methods.items()}
     return replace(block, methods={m: runs for m, runs in methods.items() if runs})
@@ -81,7 +81,7 @@ def _points(pair: Comparison) -> str:
 
 
 def _draw(block: Block, rows: Sequence[Result], study: Study, path: Path) -> None:
-    study = replace(study, blocks=(block,))
+    study = study.of([block])
     with style.settings():
         frame, averaged = frames.smoothed(study, ["reward_mean"])
         fig, [ends, rewards] = style.grid(" ".join(text.words("first_picture", averaged=averaged)), 2, 2, 2.2)

@@ -100,7 +100,7 @@ def _header(half: Sequence[Section]) -> list[tuple[str, str]]:
 def _rows(halves: Sequence[Sequence[Section]], block: Sequence[Section | None]) -> Iterator[list[str | Cell]]:
     """Yield the rows of one block of each half, methods beside each other; empty where a half has no such row."""
     cells = [{r.method: (_ours(s, r), _papers(s, r.method)) for r in s.rows} if s else {} for s in block]
-    for method in row_order(dict.fromkeys(m for half in cells for m in half)):
+    for method in row_order(m for half in cells for m in half):
         for line in zip(*(half.get(method, ([], [])) for half in cells), strict=True):
             if any(line):
                 yield [c for part, half in zip(line, halves, strict=True) for c in part or [""] * len(_header(half))]

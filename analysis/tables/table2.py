@@ -156,7 +156,7 @@ def write(study: Study, out: Path) -> list[Path]:
 
     frame = pd.DataFrame([row for block in study.blocks for row in rows(block, study)])
     runs = [(b.method_title(m).lstrip("+"), cells) for b in study.blocks for m, cells in b.methods.items()]
-    paying = dict.fromkeys(title for title, cells in runs if has_reference_pass(reading.config(cells[0], study)))
+    paying = dict.fromkeys(title for title, cells in runs if has_reference_pass(reading.config(cells[0])))
     seeds = text.counted([len(cells) for _, cells in runs], "training seed")
     notes = [*study.notes, *text.words("table2", seeds=seeds, paying=", ".join(paying) or "none")]
     tables = [table for block in study.blocks for table in _tables(block, frame)]

@@ -32,7 +32,7 @@ def configurations(block: Block, study: Study) -> Configurations:
     configs: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
         for cell in cells:
-            config = flat(reading.config(cell, study))
+            config = flat(reading.config(cell))
             if not config:
                 raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
             configs.setdefault(method, {})[cell.seed] = config

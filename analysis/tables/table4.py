@@ -104,7 +104,7 @@ def removed(folder: Path) -> dict[str, str]:
 def rows(block: Block, every: Mapping[str, pd.DataFrame], study: Study) -> Iterator[dict[str, Any]]:
     """Yield one row a split: what is there, beside the paper's set whose part it plays."""
     folder = data_folder(block, study)
-    data = reading.config(next(iter(block.methods.values()))[0], study).get("data", {})
+    data = reading.config(next(iter(block.methods.values()))[0]).get("data", {})
     counts, dropped = read_json(folder / SUMMARY).get("problems", {}), removed(folder)
     printed = {e["split"]: e for e in paper.read("table4")["sets"] if e["task"] == block.task}
     order = [name for name in data.get("split_sizes", {}) if name in every]

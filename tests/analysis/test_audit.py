@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from analysis.audit import SETUP, Finding, attainable, audit, load, luck
-from analysis.paper import parse
+from analysis.audit import Finding, attainable, audit, luck
+from analysis.paper import load, parse
 
 
 @pytest.fixture(scope="module")
 def findings() -> list[Finding]:
-    return audit(load(SETUP))
+    return audit(load())
 
 
 def of(findings: Sequence[Finding], check: str, *words: str) -> list[Finding]:
@@ -49,7 +49,9 @@ def test_statements_of_the_paper(findings: list[Finding]) -> None:
     assert round(budget.numbers["implied_steps"]) == 331 and budget.numbers["steps"] == 471
     assert "965k" in budget.text
     assert {round(f.numbers["ratio"], 2) for f in of(findings, "ratio")} == {2.62, 2.84}
-    assert len(of(findings, "same quantity")) == 3 and not of(findings, "sum")  # 901 = 300 + 601
+    assert len(of(findings, "same quantity")) == 3 and not of(
+        findings, "same quantity", "test problems"
+    )  # 901 = 300 + 601
     (constants,) = of(findings, "theorem", "K1 = ")
     assert round(constants.numbers["K1"], 3) == round(constants.numbers["K2"], 3) == 2.024
     (premise,) = of(findings, "theorem", "eq. 30")
@@ -93,31 +95,38 @@ def test_printed_numbers() -> None:
 
 
 def write(folder: Path, rows: Sequence[dict[str, Any]], **setup: object) -> Path:
-    model = {"key": "m", "title": "M", "rows": list(rows)}
-    part = {"part": "a", "title": "T", "task": "t", "columns": {"x": "X", "y": "Y", "mean": "Mean"}, "models": [model]}
-    (folder / "table.yaml").write_text(yaml.safe_dump({"parts": [part]}), encoding="utf-8")
-    content = {"table": "table.yaml", "runs": 4, "problems": {"x": 10, "y": 20}, "average": "mean", **setup}
+    columns = {"x": "X", "y": "Y", "avg": "Mean"}
+    model = {"key": "m", "title": "M", "task": "t", "columns": columns, "rows": list(rows)}
+    folder.mkdir()
+    (folder / "table1.yaml").write_text(yaml.safe_dump({"models": [model]}), encoding="utf-8")
+    content = {"runs": 4, "problems": {"x": 10, "y": 20}, **setup}
     (folder / "setup.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    return folder / "setup.yaml"
+    return folder
 
 
 def rows(
-    ours: str | None = "52.5", mean: str = "46.88", y: str = "41.25", underlined: tuple[str, ...] = ("x", "y", "mean")
+    ours: str | None = "52.5",
+    mean: str = "46.88",
+    y: str = "41.25",
+    underlined: tuple[str, ...] = ("x", "y", "avg"),
+    methods: tuple[str, str] = ("old", "bapo"),
 ) -> list[dict[str, Any]]:
+    cells = {"x": "50.0", "y": "41.25", "avg": "45.63"}
     return [
-        {"method": "old", "title": "Old", "x": "50.0", "y": "41.25", "mean": "45.63", "underlined": list(underlined)},
-        {"method": "new", "title": "New", "x": ours, "y": y, "mean": mean, "underlined": []},
+        {"method": methods[0], "title": "Old", **cells, "underlined": list(underlined)},
+        {"method": methods[1], "title": "New", "x": ours, "y": y, "avg": mean, "underlined": []},
     ]
 
 
 def test_a_clean_table_has_no_findings_and_planted_errors_are_found(tmp_path: Path) -> None:
-    gain = {"of": "new", "over": "old", "where": "p. 1"}
-    clean = write(tmp_path, rows(y="42.5", mean="47.5"), proposed="new", gains=[gain | {"stated": 4.1}])
-    assert audit(load(clean)) == []
-    wrong = {"gains": [gain | {"stated": 20}], "sums": [{"stated": 31, "parts": [10, 20], "where": "p. 2"}]}
-    found = audit(load(write(tmp_path, rows("51.0", "47.00", underlined=("x",)), proposed="old", **wrong)))
+    clean = {"of": "bapo", "over": "old", "where": "p. 1", "stated": 4.1}
+    assert audit(load(write(tmp_path / "clean", rows(y="42.5", mean="47.5"), gains=[clean]))) == []
+    wrong = {"of": "new", "over": "bapo", "where": "p. 1", "stated": 20}
+    planted = rows("51.0", "47.00", underlined=("x",), methods=("bapo", "new"))
+    same = {"problems": {"p. 2": 31, "p. 3": 30}}
+    found = audit(load(write(tmp_path / "planted", planted, gains=[wrong], same=same)))
     assert [f.numbers["mean"] for f in of(found, "average")] == [pytest.approx(46.125)]
     assert of(found, "granularity", "51.0 is no mean of 10 problems x 4 runs")
     assert of(found, "mark", "Mean", "45.63 is second and is not underlined")
     assert of(found, "not the best", "Old 50.0 is below New 51.0")
-    assert of(found, "gain", "20% is stated") and of(found, "sum", "10 + 20 = 30")
+    assert of(found, "gain", "20% is stated") and of(found, "same quantity", "p. 2 31, p. 3 30")

@@ -57,14 +57,14 @@ def study_of(root: Path, models: tuple[str, ...] = tuple(MODELS), methods: tuple
 
 def test_bases_of_one_kind_differ_in_their_seed_alone(root: Path) -> None:
     study = study_of(root)
-    assert [[b.model for b in same] for same in bases.of_one_kind(study.blocks, study)] == [["tiny", "tiny+base_2"]]
-    assert bases.of_one_kind(study_of(root, ("tiny", "tiny+weak")).blocks, study) == []
+    assert [[b.model for b in same] for same in bases.of_one_kind(study.blocks)] == [["tiny", "tiny+base_2"]]
+    assert bases.of_one_kind(study_of(root, ("tiny", "tiny+weak")).blocks) == []
 
 
 def test_rows_over_bases_by_hand(root: Path) -> None:
     """BAPO minus GRPO: 6 and 8 minus 5 of ten from one base, 5 and 5 minus 5 from the other: 20 and 0 points."""
     study = study_of(root)
-    tables, rows = bases.over_bases([comparison.compare(block, study) for block in study.blocks], study)
+    tables, rows = bases.over_bases([comparison.compare(block, study) for block in study.blocks])
     row = next(r for r in rows if (r["method"], r["benchmark"]) == ("bapo", "avg"))
     assert (row["base_1"], row["base_2"], row["difference"]) == pytest.approx((20, 0, 10))
     # sd sqrt(200), SE 10, t with one degree of freedom: 12.706; wider than what each base says of itself

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.runs import write_results
+from support.runs import write_claims, write_results
 
-from analysis import evidence
+from analysis import claims, evidence
 from analysis.__main__ import main
+from analysis.claims import ledger, view
 from analysis.tables import table1_words
 from bapo.store.files import read_json
 
@@ -54,6 +55,15 @@ def test_a_comparison_of_evidence_leaves_out_the_figure_that_reads_groups(
 ) -> None:
     study = evidence.unpack(evidence.pack(simulated["bases"], tmp_path / "evidence"), tmp_path / "back")
     assert set(made(["comparison"], study, tmp_path / "out")) == {f"comparison_bases.{s}" for s in ("md", "csv", "tex")}
+
+
+def test_a_claim_that_reads_groups_is_not_testable_with_evidence(simulated: dict[str, Path], tmp_path: Path) -> None:
+    study = evidence.unpack(evidence.pack(simulated["bases"], tmp_path / "evidence"), tmp_path / "back")
+    query = {"name": "bound_can_be_positive", "of": "bapo"}
+    (asked,) = write_claims(tmp_path / "entries", {"query": query, "rule": {"above": 0}, "studies": ["bases"]})
+    lines = ledger.ledger([asked], view.load_studies([study]))
+    assert {line.verdict.verdict for line in lines} == {claims.NOT_TESTABLE}
+    assert all("groups.parquet" in line.verdict.reason for line in lines)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from analysis import probes
 from analysis.probes import Probes
+from analysis.reading import NotRecorded
 
 IDS = ("a", "b", "c", "d")
 
@@ -112,7 +113,7 @@ def test_what_makes_a_comparison_unfair() -> None:
     for why, frames in unfair.items():
         found = Probes.of(frames, 2)
         assert found.obstacle == why
-        with pytest.raises(ValueError, match="^" + why.replace("(", r"\(").replace(")", r"\)")):
+        with pytest.raises(NotRecorded, match="^" + why.replace("(", r"\(").replace(")", r"\)")):
             found.across(9, probes.improved)
         assert len(found.within(9, probes.improved)) == len(frames)  # the paper's count needs none of this
     assert two().obstacle == ""

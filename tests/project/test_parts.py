@@ -111,7 +111,8 @@ def test_a_figure_is_drawn_beside_its_studys_comparison_and_shown_in_the_report(
     assert data[0].startswith("step,response_length") and len(data) == 1 + 4 * 3
     (table,) = (part for part in report._parts(out, out) if part.key == "comparison_lengths")
     assert [picture.file for picture in table.pictures] == ["comparison_lengths_response_lengths.svg"]
-    assert products.own_figures("lengths") == [f"{LENGTHS}:response_lengths"] and products.own_figures("table1") == []
+    assert products.compared_with("lengths") == [f"{LENGTHS}:response_lengths"]
+    assert products.compared_with("table1") == []
     file.write_text(STUDY.format(figure="figures/none.py:draw"))
     with pytest.raises(UserError, match=r"figures=figures/none\.py:draw: no file"):
         studies.load_study("lengths", "laptop")

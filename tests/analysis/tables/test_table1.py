@@ -178,7 +178,7 @@ def test_a_broken_run_is_named_with_its_command(small: Path, capsys: pytest.Capt
     said = failing(small, capsys)
     assert str(run) in said
     if damage in ("gone", "not evaluated"):
-        assert "`snakemake --cores all table1 --config scale=smoke`" in said
+        assert "`snakemake --cores all runs_table1 --config scale=smoke`" in said
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_study_file_without_a_field_or_with_a_seed_twice(small: Path) -> None:
     for words, change in broken.items():
         write_json(small, content | change)
         with pytest.raises(UserError, match=words) as caught:
-            load(small, "table1")
+            load(small)
         assert str(small) in str(caught.value)
 
 
