@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from analysis.paper import AVERAGE, BORROWED, COSTS, FOLDER, PROPOSED, Cell, Published
@@ -35,7 +36,7 @@ class Finding:
     check: str
     where: str
     text: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any]
 
 
 def audit(published: Published) -> list[Finding]:
@@ -67,11 +68,6 @@ def _found(check: str, where: str, said: str, numbers: Mapping[str, Any], **more
     return Finding(check, where, words.format(**numbers, **more), numbers)
 
 
-def _mean(values: Iterable[float]) -> float:
-    each = list(values)
-    return math.fsum(each) / len(each) if each else math.nan
-
-
 def _listed(values: Mapping[str, float], form: str = ".2f") -> str:
     return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
 
@@ -86,8 +82,8 @@ def averages(published: Published) -> Iterator[Finding]:
         parts, printed = [row.cells[n] for n in wanted if n in row.cells], row.cells.get(AVERAGE)
         if len(parts) < len(wanted) or printed is None:
             continue
-        mean = _mean(c.value for c in parts)
-        if abs(mean - printed.value) > printed.half_unit + _mean(c.half_unit for c in parts) + 1e-9:
+        mean = fmean(c.value for c in parts)
+        if abs(mean - printed.value) > printed.half_unit + fmean(c.half_unit for c in parts) + 1e-9:
             shown, numbers = ", ".join(c.text for c in parts), {"printed": printed.value, "mean": mean}
             yield _found("average", f"{block.title}, {row.title}", "average", numbers, text=printed.text, parts=shown)
 
@@ -183,16 +179,16 @@ def gains(published: Published) -> Iterator[Finding]:
         cells = [p for block, name in averaged for p in published.pairs(entry.of, entry.over, name) if p[0] is block]
         top, bottom = math.fsum(a.value for _, a, _ in pairs), math.fsum(b.value for _, _, b in pairs)
         ways = {
-            "mean of the relative gains": _mean(each.values()),
+            "mean of the relative gains": fmean(each.values()),
             "gain of the mean": 100 * (top / bottom - 1),
-            "mean gain in points": _mean(a.value - b.value for _, a, b in pairs),
-            "mean of the relative gains of all cells": _mean(percent(a, b) for _, a, b in cells),
+            "mean gain in points": fmean(a.value - b.value for _, a, b in pairs),
+            "mean of the relative gains of all cells": fmean(percent(a, b) for _, a, b in cells),
         }
         unit = 0.5 * 10.0 ** -len(f"{entry.stated:g}".partition(".")[2])  # half of the last digit that is stated
         if any(abs(value - entry.stated) <= unit for value in ways.values()):
             continue
         subsets = [names for size in range(1, len(each)) for names in combinations(each, size)]
-        alone = [" and ".join(s) for s in subsets if abs(_mean(each[n] for n in s) - entry.stated) <= unit]
+        alone = [" and ".join(s) for s in subsets if abs(fmean(each[n] for n in s) - entry.stated) <= unit]
         said = {"blocks": _listed(each), "ways": _listed(ways)}
         said["subsets"] = f"; it is the mean over {' or '.join(alone)} alone" if alone else ""
         yield _found("gain", entry.where, "gain", {"stated": entry.stated, **each, **ways}, **said)
