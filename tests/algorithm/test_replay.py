@@ -62,14 +62,6 @@ def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
     assert all(g.size == 1 and g.samples.tokens.shape == (1, 2) for g in kept)
 
 
-def test_cache_keeps_each_response_with_its_own_log_probabilities():
-    cache = ResponseCache(16)
-    whole = group("a", 3)
-    cache.extend([whole])
-    for i, single in enumerate(cache.of("a")):
-        assert (single.samples.logprobs[0] == whole.samples.logprobs[i]).all()
-
-
 # ---------------------------------------------------------------- the data itself
 
 

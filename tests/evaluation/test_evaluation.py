@@ -57,12 +57,11 @@ def model(world: World) -> Any:
     return build(*world, advance=lambda count: None)
 
 
-def benchmark(config: Config, name: str = "cd34", grader: Task | None = None, samples: int = 32) -> Any:
+def benchmark(config: Config, samples: int = 32) -> Any:
     from bapo.evaluation.tasks import Benchmark
 
-    path = data_directory(config) / f"{name}.parquet"
-    s = config.sampling
-    return Benchmark(name, path, grader or Lengths(), samples=samples, max_tokens=s.max_response_tokens)
+    path = data_directory(config) / "cd34.parquet"
+    return Benchmark("cd34", path, Lengths(), samples=samples, max_tokens=config.sampling.max_response_tokens)
 
 
 def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
