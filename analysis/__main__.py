@@ -41,6 +41,7 @@ Argument = tuple[str, dict[str, Any]]
 
 
 def path(name: str, metavar: str | None, text: str, **options: Any) -> Argument:
+    """Return an argument that is a path. text: its help; options: of argparse's add_argument."""
     return name, {"type": Path, "metavar": metavar, "help": text, **options}
 
 

@@ -105,6 +105,7 @@ class Study:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
+        """Return the runs by task and model."""
         return tuple(_block(self, *place) for place in dict.fromkeys((s.task, s.model) for s in self.starts))
 
     @property

@@ -180,6 +180,7 @@ class Published:
 
     @property
     def rows(self) -> list[tuple[Block, Row]]:
+        """Return every row with its block."""
         return [(block, row) for block in self.blocks for row in block.rows]
 
     def pairs(self, of: str, over: str, column: str) -> Iterator[tuple[Block, Cell, Cell]]:
