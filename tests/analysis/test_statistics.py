@@ -41,7 +41,9 @@ def test_clustered_is_the_t_interval_of_problem_means() -> None:
     assert found.p == pytest.approx(test.pvalue)
 
 
-def test_one_problem_has_no_error_bar() -> None:
+@pytest.mark.filterwarnings("error")
+def test_one_problem_has_no_error_bar_and_two_have_one() -> None:
+    assert s.clustered(np.array([1.0, 0.0])).se == pytest.approx(0.5)
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
 

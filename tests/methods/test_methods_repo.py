@@ -234,3 +234,6 @@ def test_what_is_failed_and_what_is_kept():
     assert loose.build_batch(2, [again], NoSampler()).groups[0] is not again
     assert new_arpo(positive=0.1, max_mean=0.25)._helped(again, np.random.default_rng(0)) is again  # not below
     assert new_arpo(max_std=0.0)._helped(again, np.random.default_rng(0)) is again  # no spread is below 0
+    at = new_arpo(positive=0.25)
+    at.build_batch(1, [again], NoSampler())
+    assert not at.kept.of("a")  # not above
