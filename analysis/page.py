@@ -6,13 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.text import BOLD, MISSING, UNDERLINE, write_csv
 from bapo.store.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from analysis.study import Study
+
+    #: the content of a CSV file
+    Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -68,18 +73,29 @@ RULE: tuple[str, ...] = ()
 class Table:
     """One table.
 
-    rows: cells in the order of the header, or RULE; align: l or r for each column, a space where two halves meet;
-    below: sentences, or sentences by their subject; roles: a second line of the header, "" where a column has none;
-    caption: in LaTeX, instead of the page's heading and the title.
+    rows: cells in the order of the header, or RULE; align: l or r for each column, a space where two halves meet (by
+    default l for the first, r for the others); below: sentences, or sentences by their subject; roles: a second line of
+    the header, "" where a column has none; caption: in LaTeX, instead of the page's heading and the title.
     """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
-    align: str
+    align: str = ""
     below: Sequence[str] | Mapping[str, Sequence[str]] = ()
     roles: Sequence[str] = ()
     caption: str = ""
+
+    @classmethod
+    def of(
+        cls, title: str, rows: Sequence[Mapping[str, str | Cell]], align: str = "", below: Sequence[str] = ()
+    ) -> Table:
+        """Return a table of rows that name their cells; those of the first are the header, and {} is a RULE."""
+        return cls(title, list(rows[0]), [list(row.values()) for row in rows], align, below)
+
+    @property
+    def columns(self) -> str:
+        return self.align or "l" + "r" * (len(self.header) - 1)
 
     @property
     def by_subject(self) -> Mapping[str, Sequence[str]]:
@@ -90,7 +106,7 @@ class Table:
         roles = self.roles or [""] * len(self.header)
         header = [f"{title}<br>*{role}*" if role else title for title, role in zip(self.header, roles, strict=True)]
         rows = [[c if isinstance(c, str) else c.markdown() for c in row] for row in self.rows if row]
-        lines = [f"## {self.title}", "", markdown_table(header, rows, self.align.replace(" ", ""))]
+        lines = [f"## {self.title}", "", markdown_table(header, rows, self.columns.replace(" ", ""))]
         for subject, sentences in self.by_subject.items():
             lines += [f"{subject}:", ""] if subject and sentences else []
             lines += [*(f"- {s}" for s in sentences), ""] if sentences else []
@@ -103,7 +119,7 @@ class Table:
     def latex(self, caption: str, body: Sequence[str]) -> list[str]:
         """Return the lines of a ``table*`` with this table's header above ``body``."""
         roles = [rf"\textit{{{latex(role)}}}" if role else "" for role in self.roles]
-        columns = self.align.replace(" ", r"@{\quad}")
+        columns = self.columns.replace(" ", r"@{\quad}")
         return [
             r"\begin{table*}[t]",
             r"\centering",
@@ -133,6 +149,11 @@ class Page:
     caption: str = ""
     introduction: Sequence[str] = ()
 
+    @classmethod
+    def of(cls, study: Study, title: str, tables: Sequence[Table], notes: Sequence[str] = (), **options: Any) -> Page:
+        """Return a page that names the study's scale in its heading and says the study's note first."""
+        return cls(at_scale(title, study.scale), tables, [*study.notes, *notes], **options)
+
     def markdown(self) -> str:
         lines = [f"# {self.heading}", ""]
         lines += [*(f"- {sentence}" for sentence in self.introduction), ""] if self.introduction else []
@@ -160,16 +181,17 @@ class Page:
             lines += ["", r"\begin{footnotesize}", *(latex(b) + r"\par" for b in below), r"\end{footnotesize}"]
         return "\n".join(lines) + "\n"
 
-    def write(self, out: Path, name: str, numbers: pd.DataFrame, **more: pd.DataFrame) -> list[Path]:
+    def write(self, out: Path, name: str, numbers: Rows, **more: Rows) -> list[Path]:
         """Write NAME.csv with the numbers, NAME.md, NAME.tex, and NAME_KEY.csv for each of ``more``."""
-        paths = [out / f"{name}.{suffix}" for suffix in ("csv", "md", "tex")]
-        write_csv(paths[0], numbers)
-        write_text(paths[1], self.markdown())
-        write_text(paths[2], self.latex())
-        for key, frame in more.items():
-            paths.append(out / f"{name}_{key}.csv")
-            write_csv(paths[-1], frame)
-        return paths
+        import pandas as pd
+
+        frames = {out / f"{name}.csv": numbers} | {out / f"{name}_{key}.csv": rows for key, rows in more.items()}
+        for path, rows in frames.items():
+            write_csv(path, pd.DataFrame(rows))
+        write_text(out / f"{name}.md", self.markdown())
+        write_text(out / f"{name}.tex", self.latex())
+        first, *others = frames
+        return [first, out / f"{name}.md", out / f"{name}.tex", *others]
 
 
 def at_scale(title: str, scale: str) -> str:

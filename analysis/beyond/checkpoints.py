@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, statistics, text
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from bapo import seeds
@@ -32,13 +32,13 @@ HEADER = ("Method", "Last", *(word for title in CHOSEN.values() for word in (tit
 class Measured:
     """A method's accuracy under one rule.
 
-    tables: one a benchmark, [S, n] in [0, 1]; gains: the same minus the last checkpoint's; steps: of the chosen
-    checkpoints, one a seed (none for HALVES, which chooses anew for every half).
+    tables: one a benchmark, [S, n] in [0, 1]; last: the same of the last checkpoint; steps: of the chosen checkpoints,
+    one a seed (none for HALVES, which chooses anew for every half).
     """
 
     tables: list[np.ndarray]
-    gains: list[np.ndarray]
-    steps: tuple[int, ...]
+    last: list[np.ndarray]
+    steps: tuple[int, ...] = ()
 
     @property
     def accuracy(self) -> statistics.SeedMean:
@@ -46,8 +46,8 @@ class Measured:
 
     @property
     def gain(self) -> statistics.SeedMean:
-        """Return the gain, paired in models and problems: both sides are the same trained runs."""
-        return statistics.mean_over_seeds(*self.gains)
+        """Return the gain over the last, paired in models and problems: both sides are the same trained runs."""
+        return statistics.mean_over_seeds(*(t - z for t, z in zip(self.tables, self.last, strict=True)))
 
 
 # ------------------------------------------------------------------------------------------------ rules
@@ -62,21 +62,14 @@ def measure(
     None where there are none: then no rule needs them; steps: [T].
     """
     values = list(tests.values())
-    last = [v[:, -1] for v in values]
-
-    def measured(tables: list[np.ndarray], chosen: Sequence[int] = ()) -> Measured:
-        return Measured(tables, [t - z for t, z in zip(tables, last, strict=True)], tuple(steps[i] for i in chosen))
-
-    def picked(chosen: np.ndarray) -> Measured:
-        return measured([v[np.arange(len(v)), chosen] for v in values], chosen.tolist())
-
-    rules = {LAST: picked(np.full(len(last[0]), len(steps) - 1))}
-    if held_out is not None:
-        rules[VALIDATION] = picked(best(held_out))
-    rules[TEST] = picked(best(np.mean([v.mean(axis=2) for v in values], axis=0)))
+    rules = {LAST: np.full(len(values[0]), len(steps) - 1)}
+    rules |= {} if held_out is None else {VALIDATION: best(held_out)}
+    rules[TEST] = best(np.mean([v.mean(axis=2) for v in values], axis=0))
+    last = at(values, rules[LAST])
+    found = {rule: Measured(at(values, i), last, tuple(steps[j] for j in i)) for rule, i in rules.items()}
     if all(v.shape[2] > 1 for v in values):
-        rules[HALVES] = measured(crossed(tests, splits))
-    return rules
+        found[HALVES] = Measured(crossed(tests, splits), last)
+    return found
 
 
 def best(scores: np.ndarray) -> np.ndarray:
@@ -84,25 +77,26 @@ def best(scores: np.ndarray) -> np.ndarray:
     return scores.shape[1] - 1 - scores[:, ::-1].argmax(axis=1)
 
 
+def at(values: Sequence[np.ndarray], chosen: np.ndarray) -> list[np.ndarray]:
+    """Return the accuracies [S, n] of [S, T, n] at each seed's checkpoint [S]."""
+    return [v[np.arange(len(v)), chosen] for v in values]
+
+
 def crossed(tests: Mapping[str, np.ndarray], splits: int) -> list[np.ndarray]:
     """Return each problem's accuracy [S, n] at the checkpoint chosen on the half without it, mean over splits.
 
     The splits depend on the benchmark's name and size alone: all methods and seeds have the same.
     """
-    sums = {name: np.zeros(v[:, 0].shape) for name, v in tests.items()}
+    values = list(tests.values())
+    sums = [np.zeros(v[:, 0].shape) for v in values]
     for split in range(splits):
-        halves = {}
-        for name, v in tests.items():
-            n = v.shape[2]
-            order = seeds.generator(0, "halves", name, split).permutation(n)
-            halves[name] = (order[: n // 2], order[n // 2 :])
-        for chosen_on, measured_on in ((0, 1), (1, 0)):
-            scores = np.mean([v[:, :, halves[n][chosen_on]].mean(axis=2) for n, v in tests.items()], axis=0)
-            chosen = best(scores)
-            for name, v in tests.items():
-                other = halves[name][measured_on]
-                sums[name][:, other] += v[np.arange(len(v)), chosen][:, other]
-    return [total / splits for total in sums.values()]
+        orders = [seeds.generator(0, "halves", name, split).permutation(v.shape[2]) for name, v in tests.items()]
+        halves = [[order[: len(order) // 2] for order in orders], [order[len(order) // 2 :] for order in orders]]
+        for half, other in (halves, halves[::-1]):
+            chosen = best(np.mean([v[:, :, h].mean(axis=2) for v, h in zip(values, half, strict=True)], axis=0))
+            for total, accuracy, measured in zip(sums, at(values, chosen), other, strict=True):
+                total[:, measured] += accuracy[:, measured]
+    return [total / splits for total in sums]
 
 
 # ------------------------------------------------------------------------------------------------ the table
@@ -152,23 +146,24 @@ def write(study: Study, out: Path) -> list[Path]:
 
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
-        lines, found = [], list[dict[str, Any]]()
-        for method in (m for m in block.methods if m in study.curves):
-            found += (of_method := rows(block, method, study))
+        found = {m: rows(block, m, study) for m in block.methods if m in study.curves}
+        lines = []
+        for method, of_method in found.items():
+            every += of_method
             shown = {row["rule"]: row["shown"] for row in of_method if row["benchmark"] == AVERAGE}
             cells = [cell for rule in CHOSEN for cell in shown.get(rule, [text.MISSING] * 2)]
             lines.append([block.method_title(method), shown[LAST][0], *cells])
         if found:
-            validation = found[0]["validation"]
+            validation = every[-1]["validation"]
             tests = ", ".join(title for name, title in block.benchmarks if name != validation)
             below = [f"Test: {tests}. Validation: {validation or 'no problems were kept out of training for it'}."]
-            tables.append(Table(block.title, HEADER, lines, "l" + "r" * (len(HEADER) - 1), below))
-        every += found
+            tables.append(Table(block.title, HEADER, lines, below=below))
     if not every:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
     named = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
-    named |= {"seeds": text.counted([row["seeds"] for row in every], "seed"), "splits": str(SPLITS)}
-    notes = [*text.words("checkpoints", **named), *study.notes]
+    notes = text.words(
+        "checkpoints", **named, seeds=text.counted([row["seeds"] for row in every], "seed"), splits=SPLITS
+    )
     caption = "The last checkpoint, the best on validation problems and the best on the test problems."
-    page = Page(at_scale("Choice of the checkpoint", study.scale), tables, notes, caption=caption)
+    page = Page.of(study, "Choice of the checkpoint", tables, notes, caption=caption)
     return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="shown"))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import reading, results, statistics, style, text
-from analysis.page import Page, Table, at_scale
-from analysis.probes import read as read_probes
+from analysis import probes, reading, results, statistics, style, text
+from analysis.page import Page, Table
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from analysis.tables.comparison import seeds_of
@@ -44,11 +43,11 @@ LOOKS = {
 
 def start(block: Block, study: Study) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
-    probes = read_probes(block, study.reference, study)
-    if 0 not in probes.steps:
+    found = probes.read(block, study.reference, study)
+    if 0 not in found.steps:
         raise UserError(f"{block.title}: the base was not probed by every seed (no step 0); `{study.command}`")
-    shares = [float((correct == 0).mean()) for correct in probes.at(0)]
-    sizes = {"prompts": len(probes.prompts[0]), "samples": probes.samples}
+    shares = [float((correct == 0).mean()) for correct in found.at(0)]
+    sizes = {"prompts": len(found.prompts[0]), "samples": found.samples}
     return {"share_at_zero": float(np.mean(shares)), "lowest_share": min(shares), "highest_share": max(shares)} | sizes
 
 
@@ -57,24 +56,24 @@ def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> floa
     return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in summaries]))
 
 
-def compare(study: Study) -> list[dict[str, Any]]:
+def compare(study: Study) -> pd.DataFrame:
     """Return a row a base model and budget: BAPO minus the reference in points, the average of the benchmarks.
 
     Its error covers new problems and new seeds (problems alone where there is one seed). used: BAPO's share of what
     should be equal; p_seeds_only: the paired t test over seeds, on these problems; p_holm: over the study; title,
     shown: for the page.
     """
+    import pandas as pd
+
     rows, pairs = [], []
-    for block in study.blocks:
+    for block in (b for b in study.blocks if study.reference in b.methods):
         of = {r.method: r for r in results.collect(block, study)}
-        if study.reference not in of:
-            continue
         hard, margin = start(block, study), results.margins(block, [*of.values()])[AVERAGE]
         for budget, (method, keys) in BUDGETS.items():
             if method not in of or not set(of[method].seeds) & set(of[study.reference].seeds):
                 continue
-            pairs.append(pair := results.difference(of[method], of[study.reference], AVERAGE, margin))
-            by_seed, tested = pair.difference.by_seed, pair.difference.tested
+            pairs.append(results.difference(of[method], of[study.reference], AVERAGE, margin))
+            by_seed, tested = pairs[-1].difference.by_seed, pairs[-1].difference.tested
             short = reading.short_of_budget(block.methods[method], study)
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
             rows.append(
@@ -90,46 +89,42 @@ def compare(study: Study) -> list[dict[str, Any]]:
                     "difference": 100 * tested.mean,
                     **text.points(tested, "se", "low", "high"),
                     "p": tested.p,
-                    "p_holm": math.nan,
                     "p_seeds_only": statistics.clustered(np.array(list(by_seed.values()))).p,
-                    "verdict": "",
                     **{f"seed_{s}": 100 * d for s, d in by_seed.items()},
                     "title": block.title,
-                    "shown": text.change(tested) + ": {verdict} " + f"[used {text.number(used, 2)}"
-                    f"{f', not reached: {seeds_of(short)}' if short else ''}]",
+                    "missed": f", not reached: {seeds_of(short)}" if short else "",
                 }
             )
-    for row, pair in zip(rows, results.corrected(pairs), strict=True):
-        row |= {"p_holm": pair.adjusted, "verdict": pair.verdict}
-    return rows
+    corrected = results.corrected(pairs)
+    return pd.DataFrame(rows).assign(p_holm=[c.adjusted for c in corrected], verdict=[c.verdict for c in corrected])
 
 
 # ------------------------------------------------------------------------------------------------ files
 
 
+def _shown(row: pd.Series) -> str:
+    difference, low, high = (text.signed(row[name]) for name in ("difference", "low", "high"))
+    return f"{difference} ({low} to {high}): {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
+
+
 def write(study: Study, out: Path) -> list[Path]:
     """regimes.csv, .md and .tex, and regimes_figure.pdf, .png, .svg and .csv. Raises UserError without a comparison."""
-    import pandas as pd
-
-    rows = compare(study)
-    if not rows:
+    frame = compare(study)
+    if frame.empty:
         wanted = ", ".join(method for method, _ in BUDGETS.values())
         raise UserError(f"study {study.name}: no base has runs of {study.reference} and of one of {wanted}")
     first = next(b for b in study.blocks if study.reference in b.methods)
     title = f"{SUBJECT.upper()} minus {first.plain_title(study.reference)}"
-    bases: dict[str, dict[str, str]] = {}
-    for row in sorted(rows, key=lambda row: row["share_at_zero"]):  # the easiest start first
-        cells = bases.setdefault(row["title"], {"share": f"{100 * row['share_at_zero']:.1f}%"})
-        cells[row["equal"]] = row["shown"].format(verdict=row["verdict"])
-    lines = [[name, c["share"], *(c.get(b, text.MISSING) for b in BUDGETS)] for name, c in bases.items()]
+    shares = frame.groupby("title", sort=False)["share_at_zero"].first().sort_values(kind="stable")  # the easiest first
+    shown = frame.assign(shown=frame.apply(_shown, axis=1)).pivot(index="title", columns="equal", values="shown")
+    shown = shown.reindex(columns=list(BUDGETS), fill_value=text.MISSING).fillna(text.MISSING)
+    lines = [[base, f"{100 * share:.1f}%", *shown.loc[base]] for base, share in shares.items()]
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
     table = Table(f"{title}, average accuracy", header, lines, "lr" + "l" * len(BUDGETS))
-    seeds = text.counted([row["seeds"] for row in rows], "seed")
-    notes = text.words("regimes", seeds=seeds, level=results.LEVEL, count=len(rows))
-    data = pd.DataFrame(rows).drop(columns=["title", "shown"])
-    files = Page(at_scale("Difficulty regimes", study.scale), [table], [*study.notes, *notes]).write(
-        out, "regimes", data
-    )
+    seeds = text.counted(frame["seeds"], "seed")
+    notes = text.words("regimes", seeds=seeds, level=results.LEVEL, count=len(frame))
+    data = frame.drop(columns=["title", "missed"])
+    files = Page.of(study, "Difficulty regimes", [table], notes).write(out, "regimes", data)
     with style.settings():
         fig = _figure(data, text.words("regimes caption", title=title, note=study.note)[0])
         return files + style.save(fig, data, out, "regimes_figure", f"{title} by difficulty")

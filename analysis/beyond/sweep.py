@@ -5,7 +5,6 @@ Of its runs only the last probe of the held-out validation problems is read; no 
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-COMPLETE, FAIL = "complete", "fail"
+#: the state of a trial with a run of every seed; another one has no run, and a reason
+COMPLETE = "complete"
 #: of a parameter with more different values than this, the lowest and the highest third of the trials are compared
 MOST_VALUES = 5
 HEADER = ("Parameter", "From", "To", "Change", "p Holm")
@@ -33,7 +33,7 @@ HEADER = ("Parameter", "From", "To", "Change", "p Holm")
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """row: of trials.json; accuracy: of each seed that was trained, on every validation problem [s, n]."""
+    """row: of trials.json; accuracy: of each seed on every validation problem [S, n]."""
 
     row: Mapping[str, Any]
     accuracy: np.ndarray
@@ -45,26 +45,19 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """content: of trials.json; reference: accuracies of the reference's runs of the same seeds [S, n]."""
+    """content: of trials.json; reference: accuracies of the reference's runs of the same seeds [S, n].
+
+    complete: the trials with all seeds, the best first, of equal ones the earlier.
+    """
 
     content: Mapping[str, Any]
-    trials: tuple[Trial, ...]
+    complete: Sequence[Trial]
     reference: np.ndarray
 
-    @property
-    def complete(self) -> list[Trial]:
-        """Return the trials with all seeds, the best first, of equal ones the earlier."""
-        complete = [t for t in self.trials if t.row["state"] == COMPLETE]
-        return sorted(complete, key=lambda t: (-t.estimate.mean, t.row["number"]))
-
-    @cached_property
-    def region(self) -> list[Trial]:
-        """Return the complete trials at most one standard error below the best, and above the reference."""
-        if not self.complete:
-            return []
-        best = self.complete[0].estimate
-        bound = best.mean - (best.se if math.isfinite(best.se) else 0.0) - 1e-12
-        return [t for t in self.complete if t.estimate.mean >= bound and t.estimate.mean > self.reference.mean()]
+    def in_region(self, trial: Trial) -> bool:
+        """Return whether a trial is at most one standard error below the best, and above the reference."""
+        mean, best = trial.estimate.mean, self.complete[0].estimate
+        return bool(mean >= best.mean - best.se - 1e-12 and mean > self.reference.mean())
 
 
 def estimate(table: np.ndarray) -> Estimate:
@@ -76,26 +69,25 @@ def load(path: Path) -> Sweep:
     """Read ``trials.json`` and its runs. Raises UserError naming the file or run that is damaged or changed."""
     content = read_json(path)
     seeds = [str(s) for s in content["seeds"]]
-    reference = [content["reference"]["runs"][s] for s in seeds]
-    first = _probed(reference[0], content)
+    first = _probed(content["reference"]["runs"][seeds[0]], content)
 
     def table(folders: Sequence[str]) -> np.ndarray:
         found = [_probed(folder, content) for folder in folders]
         for folder, own in zip(folders, found, strict=True):
             if not own.index.equals(first.index) or own.empty:
                 raise UserError(f"{Path(folder, PROBE)}: other validation problems than the sweep's first run has")
-        return np.array(found, dtype=float).reshape(len(folders), len(first))
+        return np.array(found, dtype=float)
 
-    trials = [
-        Trial(row, table([row["seeds"][s]["run"] for s in seeds if s in row["seeds"]])) for row in content["trials"]
-    ]
-    for row, accuracy in ((t.row, t.accuracy) for t in trials if t.row["state"] == COMPLETE):
-        if abs(accuracy.mean() - row["value"]) > 1e-9:
+    trials = []
+    for row in (row for row in content["trials"] if row["state"] == COMPLETE):
+        trials.append(Trial(row, table([row["seeds"][s]["run"] for s in seeds])))
+        if abs(trials[-1].accuracy.mean() - row["value"]) > 1e-9:
             raise UserError(
-                f"{path}: trial {row['number']} was told {row['value']:.6f}, but its runs say {accuracy.mean():.6f}; "
-                f"delete {path} and the sweep's folder and run the sweep again"
+                f"{path}: trial {row['number']} was told {row['value']:.6f}, but its runs say "
+                f"{trials[-1].accuracy.mean():.6f}; delete {path} and the sweep's folder and run the sweep again"
             )
-    return Sweep(content, tuple(trials), table(reference))
+    trials.sort(key=lambda t: (-t.estimate.mean, t.row["number"]))
+    return Sweep(content, trials, table([content["reference"]["runs"][s] for s in seeds]))
 
 
 def _probed(run: str, content: Mapping[str, Any]) -> pd.Series:
@@ -145,7 +137,7 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
             row |= {"from": low, "to": high, "change": 100 * e.mean, **text.points(e, "low", "high", prefix="change_")}
             row |= {"p": e.p, "shown": text.change(e)}
         rows.append(row)
-    known = [row for row in rows if math.isfinite(row.get("p", math.nan))]
+    known = [row for row in rows if "p" in row]
     for row, p in zip(known, statistics.holm([row["p"] for row in known]), strict=True):
         row["p_holm"] = float(p)
     return rows
@@ -176,7 +168,7 @@ def write(trials: Path, out: Path) -> list[Path]:
     tables = [Table("Parameters", HEADER, cells, "lllrr"), Table("Trials, the best first", header, lines, align, below)]
     heading = f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}"
     write_text(page, Page(f"{at_scale(heading, c['scale'])} ({c['model_title']})", tables, notes).markdown())
-    frame = pd.DataFrame([*of_trials, *changed]).drop(columns=["title", "shown"], errors="ignore")
+    frame = pd.DataFrame([*of_trials, *changed]).drop(columns=["title", "shown"])
     with style.settings():
         return [page, *style.save(_figure(sweep), frame, out, "robustness", c["title"])]
 
@@ -184,18 +176,16 @@ def write(trials: Path, out: Path) -> list[Path]:
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     """Return one row a trial, the best first; accuracies in percent, differences in points. shown: their cells."""
     rows = []
-    for t in (*sweep.complete, *(t for t in sweep.trials if t.row["state"] != COMPLETE)):
-        row = {"kind": "trial", "trial": t.row["number"], "state": t.row["state"], **t.row["drawn"], "shown": [""] * 2}
-        if len(t.accuracy):
-            reference = sweep.reference[: len(t.accuracy)]  # of the same seeds
-            d = estimate(t.accuracy - reference)
-            row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
-            row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
-            row["in_region"], row["runs"] = t in sweep.region, " ".join(s["run"] for s in t.row["seeds"].values())
-            row["shown"] = [text.percent(t.estimate), text.change(d)]
-        state = "yes" if t in sweep.region else "" if t.row["state"] == COMPLETE else t.row["state"]
-        row["shown"].append(f"{state}: {t.row['reason']}" if state == FAIL else state)
-        rows.append(row)
+    for t in sweep.complete:
+        d, inside = estimate(t.accuracy - sweep.reference), sweep.in_region(t)
+        row = {"kind": "trial", "trial": t.row["number"], "state": COMPLETE, **t.row["drawn"]}
+        row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
+        row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
+        row |= {"in_region": inside, "runs": " ".join(s["run"] for s in t.row["seeds"].values())}
+        rows.append(row | {"shown": [text.percent(t.estimate), text.change(d), "yes" if inside else ""]})
+    for failed in (row for row in sweep.content["trials"] if row["state"] != COMPLETE):
+        named = {"kind": "trial", "trial": failed["number"], "state": failed["state"], **failed["drawn"]}
+        rows.append(named | {"shown": ["", "", f"{failed['state']}: {failed['reason']}"]})
     return rows
 
 
@@ -217,6 +207,5 @@ def _figure(sweep: Sweep) -> Figure:
     reference = estimate(sweep.reference)
     for panel in axes:
         panel.axhline(100 * reference.mean, color=style.BLUE, linewidth=1)
-        if math.isfinite(reference.half_width):
-            panel.axhspan(100 * reference.low, 100 * reference.high, color=style.BLUE, alpha=0.08, linewidth=0)
+        panel.axhspan(100 * reference.low, 100 * reference.high, color=style.BLUE, alpha=0.08, linewidth=0)
     return axes[0].figure

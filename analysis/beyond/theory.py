@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
-from analysis.page import Page, Table, at_scale
+from analysis.figures.frames import RUN
+from analysis.page import Page, Table
 from analysis.study import Block, Study
 from bapo.algorithm import theory
 from bapo.errors import UserError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARTS = (1, 2, 3)
-COLUMNS = ["staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k") for i in PARTS)]
+COLUMNS = ["step", "staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k", "surrogate_x") for i in PARTS)]
 #: of the ceilings and of the estimates, where a run has them
 FORMS = {
     "ceiling_printed": "as printed, its largest value",
@@ -31,7 +32,9 @@ FORMS = {
     "bound_printed": "as printed, estimated",
     "bound_repaired": "repaired, estimated",
 }
-TERMS = ("K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy")
+#: column of a constant or a distance -> its title
+CONSTANTS = {"k1": "K1", "k2": "K2", "k2_repaired": "K2, worst case", "k3": "K3"}
+DISTANCES = {f"tv_x{i}": f"TV to X{i}'s policy" for i in PARTS}
 
 
 def worst_k2(config: Mapping[str, Any]) -> float | None:
@@ -52,17 +55,15 @@ def step_terms(row: Mapping[str, float], k2: float) -> dict[str, float]:
     """
     present = [i for i in PARTS if row[f"x{i}"] > 0]
     total = sum(row[f"x{i}"] for i in present)
-    found = dict.fromkeys(FORMS, math.nan if not present else 0.0)
+    found = dict.fromkeys(FORMS, 0.0 if present else math.nan)
     for i in present:
-        tv, printed = float(row[f"tv_x{i}"]), float(row[f"k{i}"])
-        gain = float(row.get(f"surrogate_x{i}", math.nan))
+        tv, printed, gain = row[f"tv_x{i}"], row[f"k{i}"], row.get(f"surrogate_x{i}", math.nan)
         worst = k2 if i == 2 else printed
         for form, k, factor, weight in (("printed", printed, 2.0, 1.0), ("repaired", worst, 1.0, row[f"x{i}"] / total)):
-            unknown = math.isnan(k) or math.isnan(tv)  # the formulas' comparisons would take NaN for 0
-            largest = math.nan if unknown else theory.ceiling(k, tv, factor=factor)
-            bound = math.nan if unknown or math.isnan(gain) else theory.lower_bound([gain], k, tv, 0.0, factor)
+            known = not (math.isnan(k) or math.isnan(tv))  # the formulas' comparisons would take NaN for 0
+            largest = theory.ceiling(k, tv, factor=factor) if known else math.nan
             found[f"ceiling_{form}"] += weight * largest
-            found[f"bound_{form}"] += weight * bound
+            found[f"bound_{form}"] += weight * theory.lower_bound([gain], k, tv, 0.0, factor) if known else math.nan
     return found
 
 
@@ -75,14 +76,10 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
         k2 = worst_k2(reading.config(cell))
         if k2 is None:
             return None
-        frame = reading.table(cell, STEPS, study)
-        extra = [c for c in (f"surrogate_x{i}" for i in PARTS) if c in frame]
-        rows = frame[["step", *COLUMNS, *extra]]
-        terms = pd.DataFrame([step_terms(r, k2) for r in rows.to_dict("records")], columns=list(FORMS))
-        names = {**block.keys(method), "seed": cell.seed}
-        parts.append(pd.concat([rows.reset_index(drop=True), terms], axis=1).assign(k2_repaired=k2, **names))
-    every = pd.concat(parts, ignore_index=True)
-    return every[[*names, *(c for c in every if c not in names)]]
+        steps = reading.table(cell, STEPS, study).reindex(columns=COLUMNS)
+        terms = pd.DataFrame([step_terms(row, k2) for row in steps.to_dict("records")])
+        parts.append(steps.join(terms).assign(k2_repaired=k2, **block.keys(method), seed=cell.seed))
+    return pd.concat(parts).set_index(RUN).reset_index()
 
 
 # ------------------------------------------------------------------------------------------------ the table
@@ -97,17 +94,16 @@ def _silent(values: pd.Series) -> str:
     return f"{100 * (unknown + not_positive) / steps:.1f}% ({not_positive} of {steps} steps not positive{detail})"
 
 
-def _terms(frame: pd.DataFrame) -> list[str]:
-    """Return the range of each constant, and median and 95th percentile of each TV over the steps that have it."""
-    cells = []
-    for name in ("k1", "k2", "k2_repaired", "k3"):
-        values = frame[name].dropna()
-        ends = [f"{v:.2f}" for v in (values.min(), values.max())] if len(values) else [text.MISSING]
-        cells.append(" to ".join(dict.fromkeys(ends)))
-    for i in PARTS:
-        tv = frame[f"tv_x{i}"].dropna()
-        cells.append(f"{tv.median():.3f} ({tv.quantile(0.95):.3f}; {len(tv)})" if len(tv) else text.MISSING)
-    return cells
+def _range(values: pd.Series) -> str:
+    """Return the lowest and the highest value of a constant."""
+    ends = [] if values.isna().all() else [values.min(), values.max()]
+    return " to ".join(dict.fromkeys(f"{end:.2f}" for end in ends)) or text.MISSING
+
+
+def _spread(tv: pd.Series) -> str:
+    """Return median and 95th percentile of a distance over the steps that have it, and their number."""
+    count = tv.notna().sum()
+    return f"{tv.median():.3f} ({tv.quantile(0.95):.3f}; {count})" if count else text.MISSING
 
 
 def write(study: Study, out: Path) -> list[Path]:
@@ -115,29 +111,18 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
-    found = {
-        f"{b.title}, {b.method_title(m).lstrip('+')}": frame
-        for b, m in methods
-        if (frame := monitor(b, m, study)) is not None
-    }
+    monitored = {f"{b.title}, {b.method_title(m).lstrip('+')}": monitor(b, m, study) for b, m in methods}
+    found = {title: frame for title, frame in monitored.items() if frame is not None}
     if not found:
         raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
+    terms, silent = [], []
+    for title, frame in found.items():
+        terms.append([title, *(_range(frame[c]) for c in CONSTANTS), *(_spread(frame[c]) for c in DISTANCES)])
+        silent.append([title, *(_silent(frame[form]) for form in FORMS)])
+    header, below = ["Runs", *CONSTANTS.values(), *DISTANCES.values()], text.words("theory below")
     tables = [
-        Table(
-            "The constants and the distances",
-            ["Runs", *TERMS],
-            [[name, *_terms(frame)] for name, frame in found.items()],
-            "l" + "r" * len(TERMS),
-            text.words("theory below"),
-        ),
-        Table(
-            "How often the bound says nothing (not positive, or unknown)",
-            ["Runs", *FORMS.values()],
-            [[name, *(_silent(frame[form]) for form in FORMS)] for name, frame in found.items()],
-            "l" + "r" * len(FORMS),
-        ),
+        Table("The constants and the distances", header, terms, below=below),
+        Table("How often the bound says nothing (not positive, or unknown)", ["Runs", *FORMS.values()], silent),
     ]
-    page = Page(
-        at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*text.words("theory"), *study.notes]
-    )
-    return page.write(out, "theory_monitor", pd.concat(found.values(), ignore_index=True))
+    page = Page.of(study, "Theory monitor: the bound of Theorem 3.2", tables, text.words("theory"))
+    return page.write(out, "theory_monitor", pd.concat(found.values()))

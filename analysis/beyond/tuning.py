@@ -12,15 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from analysis import reading, statistics, text
-from analysis.page import RULE, Cell, Page, Table, at_scale
-from analysis.probes import read as read_probes
+from analysis import probes, reading, statistics, text
+from analysis.page import RULE, Cell, Page, Table
 from analysis.results import COST_HEADER, cost_cells, costs_of
 from analysis.study import Block, Study, row_order
 from bapo.errors import UserError
 
-#: the probed set that no method trains on
-HELD_OUT = "probe"
 #: variants of a candidate, () for the method as the setting has it
 Variants = tuple[str, ...]
 HEADER = ("Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting", *COST_HEADER)
@@ -58,20 +55,20 @@ def choose(scores: Mapping[Variants, np.ndarray]) -> Variants:
 
 def candidates(block: Block, study: Study) -> list[list[dict[str, Any]]]:
     """Return each method's candidates, the plain one first: a row each, in percent and points."""
-    grouped: dict[str, list[str]] = {}
+    grouped: dict[str, dict[Variants, str]] = {}
     for candidate in sorted(block.methods, key=lambda m: m.count("+")):
-        grouped.setdefault(candidate.split("+")[0], []).append(candidate)
+        method, *variants = candidate.split("+")
+        grouped.setdefault(method, {})[tuple(variants)] = candidate
     return [_rows(block, method, grouped[method], study) for method in row_order(grouped)]
 
 
-def _rows(block: Block, method: str, listed: Sequence[str], study: Study) -> list[dict[str, Any]]:
-    scores = {_variants(candidate): _solved(block, candidate, study) for candidate in listed}
-    (best, *others), choice = near(scores), choose(scores)
-    named = tuple(study.chosen.get(block.task, {}).get(method, ()))
+def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: Study) -> list[dict[str, Any]]:
+    scores = {variants: _solved(block, candidate, study) for variants, candidate in listed.items()}
+    good, choice, named = near(scores), choose(scores), study.chosen.get(block.task, {}).get(method, ())
     rows = []
-    for candidate, (variants, solved) in zip(listed, scores.items(), strict=True):
-        mean, (difference, se) = statistics.mean_over_seeds(solved), behind(scores[best], solved)
-        cells = block.methods[candidate]
+    for variants, candidate in listed.items():
+        cells, solved = block.methods[candidate], scores[variants]
+        mean, (difference, se) = statistics.mean_over_seeds(solved), behind(scores[good[0]], solved)
         rows.append(
             {
                 **block.keys(method),
@@ -83,8 +80,8 @@ def _rows(block: Block, method: str, listed: Sequence[str], study: Study) -> lis
                 "mean": 100 * mean.mean,
                 "seed_sd": 100 * mean.seed_sd,
                 "minus_highest": -100 * difference,
-                "minus_highest_se": 0.0 if variants == best else 100 * se,
-                "near": variants == best or variants in others,
+                "minus_highest_se": 0.0 if variants == good[0] else 100 * se,
+                "near": variants in good,
                 "chosen": variants == choice,
                 "named": set(named) == set(variants),
                 **costs_of(cells, study),
@@ -94,17 +91,13 @@ def _rows(block: Block, method: str, listed: Sequence[str], study: Study) -> lis
     return rows
 
 
-def _variants(candidate: str) -> Variants:
-    return tuple(candidate.split("+")[1:])
-
-
 def _solved(block: Block, candidate: str, study: Study) -> np.ndarray:
-    """Return the share of each prompt's samples that are correct at the last step [S, n]."""
-    probes = read_probes(block, candidate, study, HELD_OUT)
-    if not probes.same_prompts:
+    """Return the share of each held-out prompt's samples that are correct at the last step [S, n]."""
+    found = probes.read(block, candidate, study, "probe")
+    if not found.same_prompts:
         folder = block.methods[candidate][0].run.parent
         raise UserError(f"{folder}: its seeds were probed on different prompts; make them again")
-    return np.stack(probes.at(probes.steps[-1])) / probes.samples
+    return np.stack(found.at(found.steps[-1])) / found.samples
 
 
 # ------------------------------------------------------------------------------------------------ the table
@@ -128,8 +121,7 @@ def _line(row: Mapping[str, Any]) -> list[str | Cell]:
 
 def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], study: Study) -> list[str]:
     """Return which choices lie at the edge of what was tried, and the choices that Table 1 lacks."""
-    lines, stale = [], []
-    named = dict(study.chosen.get(block.task, {}))
+    lines, stale, named = [], [], dict(study.chosen.get(block.task, {}))
     for rows in methods:
         choice, title = next(r for r in rows if r["chosen"]), rows[0]["title"].partition(", ")[0]
         rates = sorted({r["learning_rate"] for r in rows} - {None})
@@ -137,10 +129,11 @@ def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], stud
             edge = "smallest" if choice["learning_rate"] == rates[0] else "largest"
             lines.append(f"The chosen learning rate is the {edge} tried: {title}.")
         stale += [] if choice["named"] else [title]
-        named.pop(choice["method"], None)
-        named |= {choice["method"]: v} if (v := _variants(choice["candidate"])) else {}
+        method, *variants = choice["candidate"].split("+")
+        named.pop(method, None)
+        named[method] = tuple(variants)
     if stale:
-        listed = ", ".join(f"{method}: {'+'.join((method, *variants))}" for method, variants in named.items())
+        listed = ", ".join(f"{m}: {'+'.join((m, *variants))}" for m, variants in named.items() if variants)
         where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
         lines.append(f"Table 1 has another choice for {', '.join(stale)}. {where}: tuned: {{{listed}}}")
     return lines
@@ -148,17 +141,13 @@ def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], stud
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
-    import pandas as pd
-
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
-        methods, lines = candidates(block, study), list[Sequence[str | Cell]]()
-        for rows in methods:
-            lines += [*([RULE] if lines else []), *map(_line, rows)]
-            every += rows
+        methods = candidates(block, study)
+        every += [row for rows in methods for row in rows]
+        lines = [line for rows in methods for line in (RULE, *map(_line, rows))][1:]
         tables.append(Table(block.title, HEADER, lines, "llrrllrrr", sentences(block, methods, study)))
     prompts = text.span([row["problems"] for row in every])
     seeds = text.counted([row["seeds"] for row in every], "training seed")
-    notes = [*study.notes, *text.words("tuning", prompts=prompts, seeds=seeds)]
-    page = Page(at_scale("Hyper-parameters on held-out problems", study.scale), tables, notes)
-    return page.write(out, "tuning", pd.DataFrame(every))
+    notes = text.words("tuning", prompts=prompts, seeds=seeds)
+    return Page.of(study, "Hyper-parameters on held-out problems", tables, notes).write(out, "tuning", every)

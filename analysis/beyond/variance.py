@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis import results, text
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table
 from analysis.results import Result
 from analysis.study import Study
 
@@ -21,6 +21,7 @@ from analysis.study import Study
 SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x seeds", "sample": "Samples"}
 #: what falls with the number of each -> the sources that it divides
 FALLS = {"problems": ("problem", "problem_seed", "sample"), "seeds": ("seed", "problem_seed", "sample")}
+HEADER = ("Method", *SOURCES.values(), "All", *(f"Half by {kind}" for kind in FALLS))
 NOTE = (
     "Points of standard error that each source adds to the average accuracy, and its share of the variance. Half by: "
     "how many problems or seeds alone, from how many now, halve the whole error."
@@ -38,24 +39,18 @@ def components(outcomes: np.ndarray) -> dict[str, float]:
         raise ValueError(f"expected [seeds, problems >= 2, samples >= 2], got shape {y.shape}")
     cell = y.mean(axis=2)
     by_problem, by_seed = cell.mean(axis=0), cell.mean(axis=1)
-    within = float(((y - cell[..., None]) ** 2).sum() / (s * n * (k - 1)))
-    ms_problem = s * k * float(by_problem.var(ddof=1))
-    if s == 1:
-        return {
-            "problem": max(0.0, (ms_problem - within) / k),
-            "seed": math.nan,
-            "problem_seed": math.nan,
-            "sample": within,
-        }
-    ms_seed = n * k * float(by_seed.var(ddof=1))
-    rest = cell - by_problem - by_seed[:, None] + cell.mean()
-    ms_both = k * float((rest**2).sum()) / ((s - 1) * (n - 1))
-    return {
-        "problem": max(0.0, (ms_problem - ms_both) / (s * k)),
-        "seed": max(0.0, (ms_seed - ms_both) / (n * k)),
-        "problem_seed": max(0.0, (ms_both - within) / k),
+    within = ((y - cell[..., None]) ** 2).sum() / (s * n * (k - 1))
+    ms_problem, ms_seed, ms_both = s * k * by_problem.var(ddof=1), math.nan, math.nan
+    if s > 1:
+        rest = cell - by_problem - by_seed[:, None] + cell.mean()
+        ms_seed, ms_both = n * k * by_seed.var(ddof=1), k * (rest**2).sum() / ((s - 1) * (n - 1))
+    parts = {
+        "problem": (ms_problem - (ms_both if s > 1 else within)) / (s * k),
+        "seed": (ms_seed - ms_both) / (n * k),
+        "problem_seed": (ms_both - within) / k,
         "sample": within,
     }
+    return {source: float(np.maximum(0.0, part)) for source, part in parts.items()}
 
 
 def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
@@ -85,39 +80,27 @@ def for_half(parts: Mapping[str, float], kind: str, now: int) -> float:
 
 
 def split(row: Result) -> dict[str, float]:
-    """Return one row of the CSV file: variances and counts of a method's average accuracy."""
+    """Return one row of the CSV file: standard errors, in points, and counts of a method's average accuracy."""
     benchmarks = [outcome.correct for outcome in row.outcomes.values()]
-    parts = contributions(benchmarks)
-    counts = {
-        "problems": sum(y.shape[1] for y in benchmarks),
-        "seeds": benchmarks[0].shape[0],
-        "samples": benchmarks[0].shape[2],
-    }
+    parts, (seeds, _, samples) = contributions(benchmarks), benchmarks[0].shape
+    counts = {"problems": sum(y.shape[1] for y in benchmarks), "seeds": seeds, "samples": samples}
     half = {f"{kind}_for_half": for_half(parts, kind, counts[kind]) for kind in FALLS}
     errors = {f"se_{source}": 100 * math.sqrt(value) for source, value in parts.items()}
     return {**errors, "se": 100 * math.sqrt(np.nansum(list(parts.values()))), **counts, **half}
 
 
-def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return the table of one block. rows: method's title -> its :func:`split`."""
-    header = ["Method", *SOURCES.values(), "All", *(f"Half by {kind}" for kind in FALLS)]
-    lines = []
-    for name, row in rows.items():
-        errors = [row[f"se_{source}"] for source in SOURCES]
-        shares = [f"{text.number(e, 2)} ({text.number(100 * (e / row['se']) ** 2, 0)}%)" for e in errors]
-        half = [f"{row[kind]} -> {text.number(row[f'{kind}_for_half'], 0)}" for kind in FALLS]
-        lines.append([name, *shares, text.number(row["se"], 2), *half])
-    return Table(title, header, lines, "l" + "r" * (len(header) - 1))
+def _cells(title: str, row: Mapping[str, float]) -> list[str]:
+    errors = [row[f"se_{source}"] for source in SOURCES]
+    shares = [f"{text.number(e, 2)} ({text.number(100 * (e / row['se']) ** 2, 0)}%)" for e in errors]
+    half = [f"{row[kind]} -> {text.number(row[f'{kind}_for_half'], 0)}" for kind in FALLS]
+    return [title, *shares, text.number(row["se"], 2), *half]
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write variance.csv, variance.md and variance.tex. Raises UserError naming a run that is missing or broken."""
-    import pandas as pd
-
     tables, found = [], []
     for block in study.blocks:
-        splits = {row.title: (row, split(row)) for row in results.collect(block, study) if not row.is_base}
-        tables.append(table(block.title, {title: parts for title, (_, parts) in splits.items()}))
-        found += [{**block.keys(row.method), **parts} for row, parts in splits.values()]
-    page = Page(at_scale("Where the noise of an accuracy comes from", study.scale), tables, [*study.notes, NOTE])
-    return page.write(out, "variance", pd.DataFrame(found))
+        rows = [(row, split(row)) for row in results.collect(block, study) if not row.is_base]
+        tables.append(Table(block.title, HEADER, [_cells(row.title, parts) for row, parts in rows]))
+        found += [{**block.keys(row.method), **parts} for row, parts in rows]
+    return Page.of(study, "Where the noise of an accuracy comes from", tables, [NOTE]).write(out, "variance", found)
