@@ -88,14 +88,14 @@ def percent(estimate: Estimate) -> str:
     return f"{number(100 * estimate.mean)} ± {number(100 * estimate.half_width)}"
 
 
-def interval(estimate: Estimate) -> str:
-    """Return the 95% interval in points: "-0.3 to +2.7"."""
-    return f"{signed(100 * estimate.low)} to {signed(100 * estimate.high)}"
+def interval(estimate: Estimate, unit: float = 100) -> str:
+    """Return the 95% interval in points: "-0.3 to +2.7". unit: of the estimate, in points."""
+    return f"{signed(unit * estimate.low)} to {signed(unit * estimate.high)}"
 
 
-def change(estimate: Estimate) -> str:
-    """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)"."""
-    return f"{signed(100 * estimate.mean)} ({interval(estimate)})"
+def change(estimate: Estimate, unit: float = 100) -> str:
+    """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)". unit: as in :func:`interval`."""
+    return f"{signed(unit * estimate.mean)} ({interval(estimate, unit)})"
 
 
 def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:

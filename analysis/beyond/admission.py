@@ -164,8 +164,7 @@ def of_method(block: Block, method: str, study: Study) -> dict[int, Tries]:
     found = {}
     for cell in block.methods[method]:
         c1 = reading.config(cell).get("method", {}).get("c1")
-        tries = None if c1 is None else tries_of(reading.table(cell, GROUPS, study, COLUMNS), float(c1))
-        if tries:
+        if c1 is not None and (tries := tries_of(reading.table(cell, GROUPS, study, COLUMNS), float(c1))):
             found[cell.seed] = tries
     return found
 
@@ -199,51 +198,50 @@ class Admission:
         return row | {f"difference_seed_{s}": 100 * d for s, d in self.by_seed.items()}
 
 
-def drawn(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
-    """Return how often each of ``count`` things is in a resampling of them [draws, count]."""
-    return rng.multinomial(count, np.full(count, 1 / count), draws)
-
-
 def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]:
     """Return the measure by what the stored group showed, and last over all; nothing without runs. runs: by seed.
 
     The error is a bootstrap's that draws seeds and prompts at once (Owen 2007): one draw of the prompts holds for all
     seeds, which share them, and the distributions of p are fitted anew to each.
     """
+    import pandas as pd
+
     if not runs:
         return []
-    names = sorted({p for t in runs.values() for p in t.prompts})
-    place = {p: i for i, p in enumerate(names)}
-    rng = np.random.default_rng(0)
-    weights = np.vstack([np.ones(len(names)), drawn(rng, len(names), draws)])  # the first line is what was seen
-    seeds = np.vstack([np.ones(len(runs)), drawn(rng, len(runs), draws) if len(runs) > 1 else np.ones((draws, 1))])
-    of_runs = {}  # seed -> its tries, what each of them counts, and its chance [draws + 1, N]
-    for seed, t in runs.items():
-        mine = weights[:, [place[p] for p in t.prompts]]
-        of_runs[seed] = (t, mine[:, t.table["prompt"]], t.chances(mine))
-    stored = sorted({int(k) for t in runs.values() for k in t.table["stored"]})
-    return [_admission(kind, of_runs, seeds) for kind in (*stored, None)]
+    names, rng = sorted({p for t in runs.values() for p in t.prompts}), np.random.default_rng(0)
+
+    def drawn(count: int) -> np.ndarray:
+        """Return how often each of ``count`` things counts [draws + 1, count]; the first line is what was seen."""
+        again = rng.multinomial(count, np.full(count, 1 / count), draws) if count > 1 else np.ones((draws, count))
+        return np.vstack([np.ones(count), again])
+
+    weights, seeds = drawn(len(names)), drawn(len(runs))
+    tables, counts, chances = [], [], []
+    for (seed, t), times in zip(runs.items(), seeds.T, strict=True):
+        mine, place = weights[:, np.searchsorted(names, t.prompts)], t.table["prompt"]
+        tables.append(t.table.assign(seed=seed, prompt=np.array(t.prompts)[place]))
+        counts.append(times[:, None] * mine[:, place])
+        chances.append(t.chances(mine))
+    table, count, chance = pd.concat(tables, ignore_index=True), np.hstack(counts), np.hstack(chances)
+    return [_admission(kind, table, count, chance) for kind in (*sorted(set(table["stored"])), None)]
 
 
-def _admission(
-    stored: int | None, of_runs: Mapping[int, tuple[Tries, np.ndarray, np.ndarray]], seeds: np.ndarray
-) -> Admission:
-    """seeds: how often each run counts [draws + 1, S]; without a run of ``stored`` a line says nothing."""
-    sums, prompts, by_seed = [], set[str](), dict[int, float]()
-    for seed, (t, counts, chances) in of_runs.items():
-        mine = t.table if stored is None else t.table[t.table["stored"] == stored]
-        n, passes = counts[:, mine.index], mine["admitted"].to_numpy()
-        sums.append(np.stack([n.sum(-1), (n * passes).sum(-1), (n * chances[:, mine.index]).sum(-1)], axis=-1))
-        prompts |= {t.prompts[p] for p in mine["prompt"]}
-        count, passed, chance = sums[-1][0]
-        by_seed |= {seed: float((passed - chance) / count)} if count else {}
-    totals = np.einsum("rs,src->rc", seeds, np.stack(sums))  # [draws + 1, 3]: re-evaluations, admitted, expected
-    shares = totals[:, 1:] / np.where(totals[:, :1] > 0, totals[:, :1], np.nan)
-    numbers = np.column_stack([shares, shares[:, 0] - shares[:, 1]])
-    df = len(by_seed) - 1 if len(by_seed) > 1 else len(prompts) - 1
-    errors = np.nanstd(numbers[1:], axis=0, ddof=1)
-    admitted, expected, difference = (Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True))
-    return Admission(stored, int(totals[0, 0]), len(prompts), admitted, expected, difference, by_seed)
+def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chances: np.ndarray) -> Admission:
+    """counts: how often each re-evaluation counts in each draw [draws + 1, N]; a draw without one says nothing."""
+    import pandas as pd
+
+    mine = table if stored is None else table[table["stored"] == stored]
+    n, prompts = counts[:, mine.index], mine["prompt"].nunique()
+    parts = np.stack([n, n * mine["admitted"].to_numpy(), n * chances[:, mine.index]])
+    total, passed, chance = parts.sum(axis=-1)  # [draws + 1] each
+    shares = np.stack([passed, chance]) / np.where(total > 0, total, np.nan)
+    numbers = np.stack([*shares, shares[0] - shares[1]])
+    own = pd.DataFrame(parts[:, 0].T).groupby(mine["seed"].to_numpy()).sum()
+    by_seed = ((own[1] - own[2]) / own[0]).to_dict()
+    df = (len(by_seed) if len(by_seed) > 1 else prompts) - 1
+    errors = np.nanstd(numbers[:, 1:], axis=1, ddof=1)
+    estimates = (Estimate(float(m), float(e), df) for m, e in zip(numbers[:, 0], errors, strict=True))
+    return Admission(stored, len(mine), prompts, *estimates, by_seed)
 
 
 # ------------------------------------------------------------------------------------------------ the figure
