@@ -114,8 +114,8 @@ FIGURES = _named(
     Product("figure16_ppo", "PPO against BA-PPO", "figures.curves", curves=True),
     Product("training_curves", "Training curves", "figures.curves"),
     Product("unsolved_share", "Training prompts that are never solved", "figures.bins"),
-    Product("pass_at_k", "At least one of k samples correct", "figures.passes"),
-    Product("off_policy_signal", "What off-policy responses are worth", "figures.off_policy"),
+    Product("pass_at_k", "At least one of k samples correct", "figures.curves"),
+    Product("off_policy_signal", "What off-policy responses are worth", "figures.batch"),
     Product("x2_admission", "X2's admission against sampling alone", "beyond.admission"),
     Product("drift", "Accuracy against drift from the rollout policy", "beyond.drift"),
 )

@@ -63,18 +63,22 @@ def settings() -> Any:
     return matplotlib.rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
 
 
-def grid(caption: str, count: int, across: int = 3, height: float = 2.1, **options: Any) -> Grid:
+def grid(caption: str, count: int, across: int = 0, height: float = 2.1, left: str = "", **options: Any) -> Grid:
     """Return a figure and its ``count`` panels, ``across`` in a row; the caption stands below them.
 
-    height: inches of a row; options: of ``Figure.subplots``. No pyplot: no global state, no display.
+    across: 0: two, or three where there are as many; height: inches of a row; left: names the axis of each row's first
+    panel; options: of ``Figure.subplots``. No pyplot: no global state, no display.
     """
     from matplotlib.figure import Figure
 
+    across = across or max(2, min(3, count))
     rows, lines = -(-count // across), textwrap.wrap(" ".join(caption.split()), 132)
     fig = Figure(figsize=(WIDTH, rows * height + 0.14 * len(lines) + 0.4), layout="constrained")
-    axes = list(fig.subplots(rows, across, squeeze=False, **options).flat)
+    axes = fig.subplots(rows, across, squeeze=False, **options)
     fig.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7, color="#333333", linespacing=1.3)
-    return fig, shown(axes, count)
+    for first in axes[:, 0]:
+        first.set_ylabel(left)
+    return fig, shown(list(axes.flat), count)
 
 
 def nothing(caption: str) -> tuple[Figure, pd.DataFrame]:
@@ -90,6 +94,12 @@ def legend(fig: Figure, axes: Iterable[Axes], columns: int = 5, **options: Any) 
     """Draw one legend for panels above the figure, each label once."""
     handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=columns, **options)
+
+
+def band(axes: Axes, x: Any, values: Any, **look: Any) -> None:
+    """Draw a line and a band around it. values [3, T]: the line, its low and its high end."""
+    axes.fill_between(x, values[1], values[2], color=look["color"], alpha=0.15, linewidth=0)
+    axes.plot(x, values[0], **look)
 
 
 def whiskers(axes: Axes, x: Any, y: Any, ends: tuple[Any, Any], along: str = "x", **look: Any) -> None:

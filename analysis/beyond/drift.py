@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from analysis.study import Block, Study
 
-DRIFT = "tv_x1"
+DRIFT, LEFT = "tv_x1", "minus the reference (points)"
 LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
 
 
@@ -34,7 +34,7 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     longer = len({steps for _, steps in curves}) > 1
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
     caption = text.words("drift", seeds=frames.seed_words(study.blocks), note=study.note)[0]
-    fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4, sharey=True)
+    fig, panels = style.grid(caption, len(places), height=2.4, left=LEFT, sharey=True)
     for axes, (task, model, family) in zip(panels, places, strict=True):
         here = frames.of(frame, task=task, model=model, family=family)
         axes.axhline(0, color="#444444", linewidth=0.8)
@@ -48,7 +48,6 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
         axes.set_xlim(left=0)
         axes.set_xlabel("total variation from the rollout policy")
         axes.set_title(here["family_title"].iloc[0])
-    panels[0].set_ylabel("minus the reference (points)")
     style.legend(fig, panels)
     return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
 

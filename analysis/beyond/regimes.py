@@ -133,7 +133,7 @@ def write(study: Study, out: Path) -> list[Path]:
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     """Draw the difference against how hard the training prompts are, a panel a budget."""
     budgets = list(dict.fromkeys(frame["equal"]))
-    fig, panels = style.grid(caption, len(budgets), max(2, len(budgets)), sharey=True)
+    fig, panels = style.grid(caption, len(budgets), max(2, len(budgets)), left="difference (points)", sharey=True)
     for axes, budget in zip(panels, budgets, strict=True):
         axes.axhline(0, color="#444444", linewidth=0.8)
         for verdict, (colour, marker) in LOOKS.items():
@@ -144,6 +144,5 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
         axes.set_xlim(0, 100)
         axes.set_xlabel("share at 0/8 (%)")
         axes.set_title(f"equal {budget}")
-    panels[0].set_ylabel("difference (points)")
     style.legend(fig, panels)
     return fig

@@ -4,7 +4,6 @@ and 15), and the share that is never answered."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,6 +26,11 @@ STEPS = 4
 #: where the compared bins come from: two probes of one run, of two, or of the base in two runs
 WITHIN, ACROSS, UNCHANGED = "within a run", "across seeds", "unchanged base"
 MOVED, IMPROVED = "moved", "improved"
+
+
+def _read(study: Study) -> dict[tuple[Block, str], Probes]:
+    """Return the probes of every method of every block."""
+    return {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
 
 
 def _caption(study: Study, read: Collection[Probes], *keys: str, **fields: str) -> str:
@@ -58,12 +62,10 @@ def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     import pandas as pd
 
-    read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
-    counts = _moves if counted == MOVED else _improvements
-    parts = {(b, m): counts(b, m, found) for (b, m), found in read.items()}
-    samples = next(iter(read.values())).samples
+    read = _read(study)
+    parts = {place: _bins(*place, found, counted) for place, found in read.items()}
+    samples, across = next(iter(read.values())).samples, max(len(b.methods) for b in study.blocks)
     caption = _caption(study, read.values(), "bins", counted, "chance")
-    across = max(len(b.methods) for b in study.blocks)
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
     for i, block in enumerate(study.blocks):
         row = style.shown(panels[across * i : across * (i + 1)], len(block.methods))
@@ -76,28 +78,6 @@ def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
     return fig, pd.concat(parts.values(), ignore_index=True)
 
 
-def _moves(block: Block, method: str, found: Probes) -> pd.DataFrame:
-    """Return the bins of the first and the last step, with the share of prompts that moved between these."""
-
-    def moved(initial: np.ndarray, current: np.ndarray) -> float:
-        return probes.distance(probes.histogram(initial, found.samples), probes.histogram(current, found.samples))
-
-    last = found.steps[-1]
-    shares = [found.within(last, moved)]
-    if not found.obstacle:
-        shares += [found.across(last, moved), found.across(0, moved)]
-    return _bins(block, method, found, (found.steps[0], last), MOVED, [[share] * 2 for share in shares])
-
-
-def _improvements(block: Block, method: str, found: Probes) -> pd.DataFrame:
-    """Return the bins of every step, with the share of the base's 0/G prompts that have a correct answer."""
-    shares: list[Any] = [[found.within(step, probes.improved) for step in found.steps]]
-    if not found.obstacle:
-        across = [probes.improved_across(found, step)[1] for step in found.steps]
-        shares += [across, across[:1] * len(across)]
-    return _bins(block, method, found, found.steps, IMPROVED, shares)
-
-
 def _columns(counted: str) -> dict[str, str]:
     """Return what a share is called -> its column."""
     return {
@@ -107,23 +87,32 @@ def _columns(counted: str) -> dict[str, str]:
     }
 
 
-def _bins(
-    block: Block, method: str, found: Probes, steps: Sequence[int], counted: str, shares: Sequence[Any]
-) -> pd.DataFrame:
-    """Return how many prompts have 0, 1 .. G correct answers, a row a seed, step and bin.
+def _bins(block: Block, method: str, found: Probes, counted: str) -> pd.DataFrame:
+    """Return how many prompts have 0, 1 .. G correct answers, a row a seed, step and bin, with what is counted.
 
-    shares: [T, S] of each of :func:`_columns`; of the first alone where seeds cannot be compared.
+    Moved: the share of prompts that moved from the first step to the last, which are those shown. Improved: the share
+    of the base's 0/G prompts that have a correct answer at a step.
     """
     import pandas as pd
 
-    size = found.samples + 1
+    def moved(initial: np.ndarray, current: np.ndarray) -> float:
+        return probes.distance(probes.histogram(initial, found.samples), probes.histogram(current, found.samples))
+
+    def across(step: int) -> Sequence[float]:
+        return found.across(step, moved) if counted == MOVED else probes.improved_across(found, step)[1]
+
+    steps = (found.steps[0], found.steps[-1]) if counted == MOVED else found.steps
+    until = [steps[-1]] * len(steps) if counted == MOVED else steps
+    size, value = found.samples + 1, moved if counted == MOVED else probes.improved
+    shares = {WITHIN: [found.within(step, value) for step in until]}  # [T, S], as the others
+    if not found.obstacle:
+        shares |= {ACROSS: [across(step) for step in until], UNCHANGED: [across(0)] * len(steps)}
     counts = [probes.histogram(c, found.samples) for seed in zip(*map(found.at, steps), strict=True) for c in seed]
     index = pd.MultiIndex.from_product([found.seeds, steps, range(size)], names=["seed", "step", "correct"])
     frame = pd.DataFrame({"prompts": np.concatenate(counts)}, index).reset_index()
-    frame = frame.assign(**block.keys(method), samples=found.samples)
-    for column, share in zip_longest(_columns(counted).values(), shares):
-        frame[column] = np.nan if share is None else np.repeat(np.transpose(share).ravel(), size)
-    return frame
+    for name, column in _columns(counted).items():
+        frame[column] = np.repeat(np.transpose(shares[name]).ravel(), size) if name in shares else np.nan
+    return frame.assign(**block.keys(method), samples=found.samples)
 
 
 def _shares(frame: pd.DataFrame, counted: str) -> list[str]:
@@ -163,8 +152,8 @@ def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
     import pandas as pd
 
     study = frames.part(study)
-    read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
-    frame = pd.concat([_unsolved(b, m, found) for (b, m), found in read.items()], ignore_index=True)
+    read = _read(study)
+    frame = pd.concat([_unsolved(*place, found) for place, found in read.items()], ignore_index=True)
     places = [(block, column) for block in study.blocks for column in UNSOLVED if column in frame]
     fig, panels = style.grid(_caption(study, read.values(), "unsolved"), len(places), 2, 2.5)
     samples = next(iter(read.values())).samples
@@ -186,9 +175,8 @@ def _unsolved(block: Block, method: str, found: Probes) -> pd.DataFrame:
     if not found.obstacle:
         shares["still"] = [np.subtract(1, probes.improved_across(found, step)[1]) for step in found.steps]
         base = found.across(0, lambda other, _: np.mean(other == 0))
-        shares["unsolved" + CHANCE], shares["still" + CHANCE] = (
-            [b] * len(found.steps) for b in (base, shares["still"][0])
-        )
+        for name, unchanged in {"unsolved": base, "still": shares["still"][0]}.items():
+            shares[name + CHANCE] = [unchanged] * len(found.steps)
     index = pd.MultiIndex.from_product([found.steps, found.seeds], names=["step", "seed"])
     frame = pd.DataFrame({name: 100 * np.ravel(share) for name, share in shares.items()}, index)
     return frame.reset_index().assign(**block.keys(method))

@@ -1,11 +1,14 @@
-"""Curves along training: reward, entropy, rollouts, test accuracy (the paper's Figures 4, 5, 9, 11, 12 and 16)."""
+"""Curves: reward, entropy, rollouts and test accuracy along training (the paper's Figures 4, 5, 9, 11, 12 and 16), and
+the chance that one of k samples is correct."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis import paper, reading, statistics, style, text
+import numpy as np
+
+from analysis import paper, reading, results, statistics, style, text
 from analysis.figures import frames
 from analysis.study import Block, Study
 from bapo.errors import UserError
@@ -35,15 +38,14 @@ def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Map
         values = frames.of(rows, method=method).groupby("step")[column].agg(["mean", "min", "max"])
         if len(values) and (labels is None or method in labels):
             label = labels[method] if labels else block.plain_title(method)
-            band(axes, block, method, values.index, values.to_numpy().T, label)
+            style.band(axes, values.index, values.to_numpy().T, label=label, **look(block, method))
     style.step_axis(axes, int(rows["step"].max()) if len(rows) else 1)
 
 
-def band(axes: Axes, block: Block, method: str, steps: Any, values: Any, label: str) -> None:
-    """Draw a line in the method's look, and a band around it. values [3, T]: the line, its low and its high end."""
-    look, (line, low, high) = style.method_line(method, [*block.methods, method].index(method)), values
-    axes.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
-    axes.plot(steps, line, zorder=4 if method == "bapo" else 3, label=label, **look)
+def look(block: Block, method: str) -> dict[str, Any]:
+    """Return how a method's line is drawn."""
+    line = style.method_line(method, [*block.methods, method].index(method))
+    return line | {"zorder": 4 if method == "bapo" else 3}
 
 
 def _measures(study: Study, names: Mapping[str, str], key: str, height: float) -> tuple[Figure, pd.DataFrame]:
@@ -82,8 +84,9 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
     each = frames.recorded(study, ["fresh_rollouts", "regenerated_rollouts"])
     sums = each.groupby([*frames.RUN, "step"], sort=False)["value"].sum().groupby(frames.RUN, sort=False).cumsum()
     frame = sums.astype(int).rename("cumulative_rollouts").reset_index()
-    across = max(2, min(3, len(study.blocks)))
-    fig, panels = style.grid(frames.caption(study, "cumulative_rollouts"), len(study.blocks), across)
+    fig, panels = style.grid(
+        frames.caption(study, "cumulative_rollouts"), len(study.blocks), left="responses generated"
+    )
     for axes, block in zip(panels, study.blocks, strict=True):
         here = frames.of_block(frame, block)
         ends = here.groupby(["method", "seed"])["cumulative_rollouts"].max().groupby("method").mean()
@@ -94,7 +97,6 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
         axes.yaxis.set_major_formatter(lambda value, _: text.thousands(value))
         axes.set_title(f"{block.task_title}\n{block.model_title}")
         axes.legend(loc="upper left", fontsize=7, handlelength=1.2)
-    panels[0].set_ylabel("responses generated")
     return fig, frame
 
 
@@ -179,23 +181,64 @@ def _draw(
     shown = dict.fromkeys((block, benchmark, m) for block, benchmark, methods, _ in panels for m in methods)
     frame = pd.concat([_rows(*place, study) for place in shown], ignore_index=True)
     star = "".join(text.words("star")) + " " if stars else ""
-    samples, across = " or ".join(map(str, sorted(set(frame["samples"])))), max(2, min(3, len(panels)))
+    samples = " or ".join(map(str, sorted(set(frame["samples"]))))
     caption = frames.caption(study, "test_curves", samples=samples, star=star)
-    fig, axes_of = style.grid(caption, len(panels), across, sharey=sharey)
+    fig, axes_of = style.grid(caption, len(panels), left="accuracy, %", sharey=sharey)
     for axes, (block, benchmark, methods, title) in zip(axes_of, panels, strict=True):
         here = frames.of_block(frame, block, benchmark=benchmark)
         for method in methods:
             rows = frames.of(here, method=method)
-            values = rows[["accuracy", "low", "high"]].to_numpy().T
-            band(axes, block, method, rows["step"], values, block.plain_title(method))
-            colour, best = axes.lines[-1].get_color(), rows[rows["highest"]]
+            values, drawn, best = (
+                rows[["accuracy", "low", "high"]].to_numpy().T,
+                look(block, method),
+                rows[rows["highest"]],
+            )
+            style.band(axes, rows["step"], values, label=block.plain_title(method), **drawn)
+            colour = drawn["color"]
             axes.plot(rows["step"], rows.filter(like="seed_"), color=colour, linewidth=0.5, alpha=0.7, zorder=2)
             if stars:
                 axes.plot(best["step"], best["accuracy"], "*", color=colour, markersize=13, zorder=6)
         style.step_axis(axes, int(here["step"].max()))
         ours, theirs = dict(block.benchmarks)[benchmark], paper.stands_for(block, benchmark)
         axes.set_title(f"{title}\n{ours}{f' (for {theirs})' if theirs else ''}")
-    for axes in axes_of[::across]:
-        axes.set_ylabel("accuracy, %")
     style.legend(fig, axes_of)
     return fig, frame
+
+
+# ------------------------------------------------------------------------------------------------ several samples
+
+#: the numbers of samples, where an evaluation has as many
+TRIES = (1, 2, 4, 8, 16, 32)
+
+
+def pass_at_k(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel a benchmark: the chance that one of k samples is correct, in percent."""
+    import pandas as pd
+
+    reading.require_runs(study)
+    frame = pd.DataFrame([row for block in study.blocks for row in _chances(block, study)])
+    places = [(block, name, title) for block in study.blocks for name, title in block.benchmarks]
+    fig, panels = style.grid(frames.caption(study, "pass_at_k"), len(places), height=2.5, left="pass@k (%)")
+    for axes, (block, benchmark, title) in zip(panels, places, strict=True):
+        for method, rows in frames.of_block(frame, block, benchmark=benchmark).groupby("method", sort=False):
+            label = "base model" if method == results.BASE else block.plain_title(method)
+            values = rows[["mean", "low", "high"]].to_numpy().T
+            style.band(axes, rows["k"], values, label=label, **look(block, method))
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(TRIES, map(str, TRIES))
+        axes.set_xlabel("k", labelpad=1)
+        axes.set_title(f"{block.title}\n{title}")
+    style.legend(fig, panels, 3)
+    return fig, frame
+
+
+def _chances(block: Block, study: Study) -> Iterator[dict[str, Any]]:
+    """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems."""
+    for result in results.collect(block, study):
+        for name, found in result.outcomes.items():
+            counts = found.correct.sum(axis=2)  # [S, n]
+            for k in (k for k in TRIES if k <= found.samples):
+                chances = np.stack([statistics.pass_at_k(seed, found.samples, k) for seed in counts])
+                mean = statistics.mean_over_seeds(chances).problems
+                keys = {**block.keys(result.method), "benchmark": name, "k": k}
+                yield keys | text.points(mean, "mean", "low", "high")

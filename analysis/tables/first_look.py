@@ -41,10 +41,7 @@ def write(study: Study, out: Path) -> list[Path]:
         "command": workflow_command([MAIN], study.config),
     }
     below = [*_meaning(rows), *(line.rstrip() for line in text.words("first_look", **named))]
-    page = Page(
-        at_scale("A first look", study.scale),
-        [Table(block.title, header, cells, "l" + "r" * (len(columns) + 1), below)],
-    )
+    page = Page(at_scale("A first look", study.scale), [Table(block.title, header, cells, below=below)])
     write_text(out / MARKDOWN, f"{page.markdown()}\n![The same as a picture]({PICTURE})\n")
     _draw(block, rows, study, out / PICTURE)
     return [out / MARKDOWN, out / PICTURE]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import paper, results, statistics, text
-from analysis.page import RULE, Cell, Page, Table, at_scale
+from analysis.page import RULE, Cell, Page, Table
 from analysis.reading import Outcomes
 from analysis.results import AVERAGE, BASE, Comparison, Result
 from analysis.study import Block, Study, row_order
@@ -133,7 +133,7 @@ def _papers(section: Section, method: str) -> list[Cell]:
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     sections = [Section.of(block, study) for block in study.blocks]
-    page = Page(at_scale("Table 1", study.scale), list(parts(sections)), table1_words.notes(sections, study))
+    page = Page.of(study, "Table 1", list(parts(sections)), table1_words.notes(sections))
     averages, pairs = long_table(sections), differences(sections)
     files = page.write(out, "table1", averages, differences=pairs)
     return [*files, *forest.write(forest.data(averages, pairs), out, study.note)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -71,8 +70,7 @@ def _claim(section: Section, c: Comparison) -> str:
 # ------------------------------------------------------------------------------------------------ what is replayed
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(NamedTuple):
     """Means over seeds. steps: in which some response was brought back; of: all steps; share: of the responses trained
     on, those that were stored before the step or are an expert's.
     """
@@ -89,15 +87,13 @@ def replays(block: Block, study: Study) -> dict[str, Replay]:
     """
     found = {}
     for method, cells in block.methods.items():
-        seeds = [seed for cell in cells if (seed := _of_seed(cell, study))]
+        seeds = [seed for cell in cells if (cell.run / GROUPS).exists() and (seed := _of_seed(cell, study))]
         if seeds and (cells[0].kind == "off" or any(seed.share for seed in seeds)):
-            found[method] = Replay(*np.mean([(s.steps, s.of, s.share) for s in seeds], axis=0).tolist())
+            found[method] = Replay(*np.mean(seeds, axis=0).tolist())
     return found
 
 
 def _of_seed(cell: Cell, study: Study) -> Replay | None:
-    if not (cell.run / GROUPS).exists():
-        return None
     groups = reading.table(cell, GROUPS, study)
     if groups.empty or "replayed" not in groups:
         return None
@@ -124,8 +120,8 @@ def _tuned(sections: list[Section]) -> list[str]:
     return text.words("tuned" if rows else "untuned", rows=rows)
 
 
-def notes(sections: list[Section], study: Study) -> list[str]:
-    """Return the lines below the table: what the scale can show, the cells, the marks and the paper's part."""
+def notes(sections: list[Section]) -> list[str]:
+    """Return the lines below the table: the cells, the marks and the paper's part."""
     rows = [r for s in sections for r in s.rows]
     problems = dict.fromkeys(
         f"{len(s.rows[0].outcomes[name].problems)} problems of {title}"
@@ -140,4 +136,4 @@ def notes(sections: list[Section], study: Study) -> list[str]:
         "models": ", ".join(dict.fromkeys(s.paper.title for s in sections if s.paper)),
     }
     printed = text.words("printed", **fields) if fields["models"] else []
-    return [*study.notes, *text.words("table1", "varies", **fields), *_tuned(sections), *printed]
+    return [*text.words("table1", "varies", **fields), *_tuned(sections), *printed]

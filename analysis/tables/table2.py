@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import paper, reading, statistics, text
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table
 from analysis.results import has_reference_pass
 from analysis.study import Block, Study
 
@@ -86,9 +86,7 @@ def minutes(printed: str) -> float:
 
 def times(task: str) -> dict[str, tuple[str, str, float]]:
     """Return method -> (title, time as printed, ratio to GRPO's) of a task; {} where the paper has none."""
-    rows: list[dict[str, str]] = next(
-        (entry["rows"] for entry in paper.read("table2")["tasks"] if entry["task"] == task), []
-    )
+    rows = [row for entry in paper.read("table2")["tasks"] if entry["task"] == task for row in entry["rows"]]
     printed = {row["method"]: minutes(row["time"]) for row in rows}
     return {r["method"]: (r["title"], r["time"], printed[r["method"]] / printed[REFERENCE]) for r in rows}
 
@@ -131,8 +129,7 @@ def _tables(block: Block, frame: pd.DataFrame) -> Iterator[Table]:
     phases = phases.assign(share=phases["mean"] / phases.groupby("method")["mean"].transform("sum"))
 
     def table(title: str, header: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
-        columns = ["Method", *header]
-        return Table(f"{block.title}: {title}", columns, list(rows), "l" + "r" * (len(columns) - 1))
+        return Table(f"{block.title}: {title}", ["Method", *header], list(rows))
 
     def cells(part: pd.DataFrame, form: Callable[[Row], str]) -> Iterator[list[str]]:
         for method, of_method in part.groupby("method", sort=False):
@@ -158,7 +155,6 @@ def write(study: Study, out: Path) -> list[Path]:
     runs = [(b.method_title(m).lstrip("+"), cells) for b in study.blocks for m, cells in b.methods.items()]
     paying = dict.fromkeys(title for title, cells in runs if has_reference_pass(reading.config(cells[0])))
     seeds = text.counted([len(cells) for _, cells in runs], "training seed")
-    notes = [*study.notes, *text.words("table2", seeds=seeds, paying=", ".join(paying) or "none")]
+    notes = text.words("table2", seeds=seeds, paying=", ".join(paying) or "none")
     tables = [table for block in study.blocks for table in _tables(block, frame)]
-    page = Page(at_scale("Table 2: computational overhead", study.scale), tables, notes)
-    return page.write(out, "table2", frame)
+    return Page.of(study, "Table 2: computational overhead", tables, notes).write(out, "table2", frame)

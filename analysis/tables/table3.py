@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import paper, reading, text
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table
 from analysis.study import Block, Study
 from analysis.text import flat
 from bapo.errors import UserError
@@ -28,14 +28,12 @@ Configurations = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
 def configurations(block: Block, study: Study) -> Configurations:
-    """method -> seed -> the flat configuration of the run. Raises UserError where a run has none."""
+    """Return the configurations of a block's runs. Raises UserError where a run has none."""
     configs: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
-        for cell in cells:
-            config = flat(reading.config(cell))
-            if not config:
-                raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
-            configs.setdefault(method, {})[cell.seed] = config
+        configs[method] = {cell.seed: flat(reading.config(cell)) for cell in cells}
+        for cell in (cell for cell in cells if not configs[method][cell.seed]):
+            raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
     return configs
 
 
@@ -124,9 +122,7 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
 
 def shared(values: Mapping[str, str]) -> str:
     """Return the value of most methods, and which have another: "16 (bapo: 32)". values: by method."""
-    by_value: dict[str, list[str]] = {}
-    for method, value in values.items():
-        by_value.setdefault(value, []).append(method)
+    by_value = {value: [m for m, own in values.items() if own == value] for value in values.values()}
     most = max(by_value, key=lambda value: len(by_value[value]))
     rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
     return f"{most} ({'; '.join(rest)})" if rest else most
@@ -155,8 +151,6 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
 
 def write(study: Study, out: Path) -> list[Path]:
     """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
-    import pandas as pd
-
     read = {b: configurations(b, study) for b in study.blocks}
     rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}
     every = [
@@ -168,7 +162,6 @@ def write(study: Study, out: Path) -> list[Path]:
         if key.split(".")[0] in (*SHARED, "method", "engine", "seed")
     ]
     kinds = zip(*(_tables(b, configs, rows[b]) for b, configs in read.items()), strict=True)
-    notes = [*text.words("table3", source=paper.read("table3")["source"]), *study.notes]
-    page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), [t for kind in kinds for t in kind], notes)
-    frame = pd.DataFrame([row for found in rows.values() for row in found])
-    return page.write(out, "table3", frame, options=pd.DataFrame(every))
+    notes = text.words("table3", source=paper.read("table3")["source"])
+    page = Page.of(study, "Table 3: hyper-parameters as used", [t for kind in kinds for t in kind], notes)
+    return page.write(out, "table3", [row for found in rows.values() for row in found], options=every)

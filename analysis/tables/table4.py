@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import paper, reading, text
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table
 from analysis.study import Block, Study
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
@@ -143,10 +143,6 @@ def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[s
 # ------------------------------------------------------------------------------------------------ files
 
 
-def _count(value: int | None) -> str:
-    return text.MISSING if value is None else f"{value:,}"
-
-
 def write(study: Study, out: Path) -> list[Path]:
     """table4.csv, table4_overlap.csv, table4.md and table4.tex; one block a task, whichever models trained on it."""
     import pandas as pd
@@ -158,10 +154,12 @@ def write(study: Study, out: Path) -> list[Path]:
         below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in found if r["remark"]]
         cells = [[form.format(**r) for form in COLUMNS.values()] for r in found]
         tables.append(Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below))
-        cells = [[p["first"], p["second"], *(_count(p[k]) for k in list(OVERLAP)[2:])] for p in both]
+        cells = [
+            [p["first"], p["second"], *(text.MISSING if p[k] is None else f"{p[k]:,}" for k in list(OVERLAP)[2:])]
+            for p in both
+        ]
         tables.append(Table(f"{block.task_title}: overlap between splits", list(OVERLAP.values()), cells, "llrrrr"))
         every, pairs = every + found, pairs + both
-    notes = [*text.words("table4", source=paper.read("table4")["source"]), *study.notes]
-    shared = pd.DataFrame(pairs, columns=["task", *OVERLAP])
-    page = Page(at_scale("Table 4: data sets as loaded", study.scale), tables, notes)
-    return page.write(out, "table4", pd.DataFrame(every), overlap=shared)
+    notes = text.words("table4", source=paper.read("table4")["source"])
+    page = Page.of(study, "Table 4: data sets as loaded", tables, notes)
+    return page.write(out, "table4", every, overlap=pd.DataFrame(pairs, columns=["task", *OVERLAP]))
