@@ -10,7 +10,7 @@ import base64
 import html
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,16 @@ TITLE = "Buffer Matters"
 
 
 @dataclass(frozen=True)
-class Picture:
-    """image: data: URI; caption: what an SVG file says of itself; file: beside the page."""
-
-    title: str
-    image: str
-    caption: str
-    file: str
-
-
-@dataclass(frozen=True)
 class Part:
-    """A table or figure. body: its Markdown as HTML; files: the numbers behind it, relative to the page."""
+    """A table or figure. body: its Markdown as HTML; files: the numbers behind it, relative to the page.
+
+    pictures: of each file beside the page its title, the picture as a data: URI, and what the SVG file says of itself.
+    """
 
     key: str
     title: str
     body: Markup
-    pictures: Sequence[Picture]
+    pictures: Mapping[str, tuple[str, str, str]]
     files: Sequence[str] = ()
 
 
@@ -60,32 +53,28 @@ def write(home: Path, out: Path | None = None) -> Path:
     title = project.title()
     if not home.is_dir():
         raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if title else MAIN}`")
-    path = out or home / "report.html"
-    ledger = home / f"{LEDGER}.md"
+    path, ledger = out or home / "report.html", home / f"{LEDGER}.md"
     studies = [load(file) for file in sorted((home / "studies").glob("*.json"))]
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), None))
-    files = {
-        "tables": _parts(home / "tables", path.parent),
-        "figures": _parts(home / "figures", path.parent, "svg"),
-        "sweeps": [part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
-    }
-    loader = jinja2.FileSystemLoader(TEMPLATES)
+    loader, strict = jinja2.FileSystemLoader(TEMPLATES), jinja2.StrictUndefined
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader, autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("page.html").render(
         title=title or TITLE,
         scale=first.scale if first else home.name,
         note=first.note if first else "",
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        claims=None if title else markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else ""),
+        tables=_parts(home / "tables", path.parent),
+        figures=_parts(home / "figures", path.parent, "svg"),
+        sweeps=[part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
+        claims=None if title else markdown(_titled(ledger)[1]),
         audit=None if title else markdown(audit.markdown(audit.audit(paper.load()))),
         imports=_imports(home),
         command=lambda target: workflow_command([target], first.config if first else ()),
         main="all" if title else MAIN,
         own=title is not None,
         text=text,
-        **files,
     )
     write_text(path, page)
     return path
@@ -115,28 +104,27 @@ def _parts(folder: Path, page: Path, kind: str = "md") -> list[Part]:
             owned[max(owners, key=len)].append(path)
     parts = []
     for stem, own in owned.items():
-        written = folder / f"{stem}.md"
-        title, body = _titled(written.read_text(encoding="utf-8") if written.exists() else "")
-        pictures = [_picture(p, page) for p in own if p.suffix == ".svg"]
+        title, body = _titled(folder / f"{stem}.md")
+        pictures = {os.path.relpath(p, page): _picture(p) for p in own if p.suffix == ".svg"}
         numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
         parts.append(Part(stem, title or _heading(stem), markdown(body), pictures, numbers))
     return parts
 
 
-def _picture(path: Path, page: Path) -> Picture:
+def _picture(path: Path) -> tuple[str, str, str]:
     svg = path.read_text(encoding="utf-8", errors="replace")
     caption = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
     image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-    shown = " ".join(html.unescape(caption[1]).split()) if caption else ""
-    return Picture(_heading(path.stem), image, shown, os.path.relpath(path, page))
+    return _heading(path.stem), image, " ".join(html.unescape(caption[1]).split()) if caption else ""
 
 
 def _heading(name: str) -> str:
     return FIGURES[name].heading if name in FIGURES else name.replace("_", " ").capitalize()
 
 
-def _titled(page: str) -> tuple[str, str]:
-    """Return (the first heading of level 1 or "", the text without it)."""
+def _titled(path: Path) -> tuple[str, str]:
+    """Return (the first heading of level 1 or "", the text without it) of a file of Markdown, which may be missing."""
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
     match = re.search(r"^# (.+)\n?", page, re.MULTILINE)
     return (match[1].strip(), page[: match.start()] + page[match.end() :]) if match else ("", page)
 

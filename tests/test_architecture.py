@@ -50,7 +50,7 @@ ARROWS = {
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.evidence": READ_A_RUN | {"bapo.experiments.identity"},
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
-    "analysis.figures.off_policy": READ_A_RUN | {"bapo.algorithm"},  # the names of origins
+    "analysis.figures.batch": READ_A_RUN | {"bapo.algorithm"},  # the names of origins
 }
 #: packages that only engines, evaluation and tasks may load
 HEAVY = {"torch", "transformers", "verl", "ray", "vllm", "lm_eval"}

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from analysis import statistics, text
-from analysis.beyond import bases
 from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
 from analysis.claims.entries import OVERALL, Claim
 from analysis.claims.measures import Measure, mean_of, mean_of_bases
@@ -25,6 +24,7 @@ from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import View, merged
 from analysis.reading import NotRecorded
 from analysis.study import Block, Study, pruned, workflow_command
+from analysis.tables.comparison import kind_of_base
 from bapo.store.files import write_text
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"
@@ -134,7 +134,7 @@ def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], 
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; unfinished seeds of {', '.join(fewer)}")
     runs = tuple(sorted(str(c.run) for m in wanted for c in finished.methods.get(m, ())))
-    kind, measure = bases.kind(block), parts[verdict.part]
+    kind, measure = kind_of_base(block), parts[verdict.part]
     return Line(claim, block.task, block.model, verdict, measure, parts, paper, runs, kind=kind, unknown=tuple(gone))
 
 

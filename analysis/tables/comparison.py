@@ -1,16 +1,22 @@
-"""A study as a table: every method or variant beside the reference that the study names."""
+"""A study as a table: every method or variant beside the reference that the study names.
+
+All training seeds of one block start from one base model, so their spread says nothing of another base. Where a study
+has several bases of a kind, a difference is also pooled over them, with the base as a random effect.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import paper, reading, results, text
-from analysis.beyond import bases
-from analysis.page import Page, Table, at_scale
+import numpy as np
+
+from analysis import paper, reading, results, statistics, text
+from analysis.page import Page, Table
 from analysis.products import compared_file
 from analysis.results import AVERAGE, Comparison, Result, share_columns
 from analysis.statistics import SeedMean
@@ -19,6 +25,8 @@ from analysis.tables import table3
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
+#: sections that make a run's base model, and of those what differs between bases of one kind
+MAKES, DRAWN = ("task", "data", "model", "base"), {"model": ("name", "title"), "base": ("seed",)}
 #: longest list of changed options that is printed in the Markdown; all of them are in the CSV
 SHOWN_CHANGES = 4
 
@@ -83,33 +91,29 @@ def changes(block: Block, study: Study) -> dict[str, Sequence[str]]:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def _accuracy(row: Result, column: str) -> str:
-    m = row.mean(column)
-    spread = f" (sd {text.number(100 * m.seed_sd)})" if math.isfinite(m.seed_sd) else ""
-    return text.percent(m.problems) + spread
-
-
-def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> list[str]:
-    cells = [row.title, *(_accuracy(row, name) for name, _ in columns)]
-    test = compared.against.get(AVERAGE, {}).get(row.method)
-    if test:
-        cells += [text.change(test.difference.tested), text.p_number(test.adjusted), test.verdict]
-    else:
-        cells += ["reference" if row.method == compared.reference else text.MISSING, text.MISSING, text.MISSING]
-    share, printed = compared.shares[AVERAGE].get(row.method), paper_share(compared.block, row.method)
-    cells.append(text.change(share.tested) if share else text.MISSING)
-    cells.append(text.MISSING if printed is None else text.signed(100 * printed))
-    cells += results.cost_cells(row.costs)
+def _cells(compared: Compared, row: Result) -> dict[str, str]:
+    """Return a row of the table under its header."""
+    reference = next((r.title for r in compared.rows if r.method == compared.reference), compared.reference).lstrip("+")
+    cells = {"Method": row.title}
+    for name, title in results.columns(compared.block):
+        m = row.mean(name)
+        spread = f" (sd {text.number(100 * m.seed_sd)})" if math.isfinite(m.seed_sd) else ""
+        cells[title] = text.percent(m.problems) + spread
+    test, share = (of.get(AVERAGE, {}).get(row.method) for of in (compared.against, compared.shares))
+    none = "reference" if row.method == compared.reference else text.MISSING
+    cells[f"Avg minus {reference}"] = text.change(test.difference.tested) if test else none
+    cells["p (Holm)"] = text.p_number(test.adjusted if test else None)
+    cells["Against it"] = test.verdict if test else text.MISSING
+    cells["% of GRPO's gain"] = text.change(share.tested) if share else text.MISSING
+    printed = paper_share(compared.block, row.method)
+    cells["The paper's"] = text.MISSING if printed is None else text.signed(100 * printed)
+    cells |= zip(results.COST_HEADER, results.cost_cells(row.costs), strict=True)
     listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
-    return [*cells, "; ".join([*listed[:SHOWN_CHANGES], *more])]
+    return cells | {"Changed": "; ".join([*listed[:SHOWN_CHANGES], *more])}
 
 
 def table(compared: Compared) -> Table:
-    columns = results.columns(compared.block)
-    reference = next((r.title for r in compared.rows if r.method == compared.reference), compared.reference).lstrip("+")
-    header = ["Method", *(title for _, title in columns), f"Avg minus {reference}", "p (Holm)", "Against it"]
-    header += ["% of GRPO's gain", "The paper's", *results.COST_HEADER, "Changed"]
     below = [] if compared.against else [f"The study has no run of {compared.reference}, so nothing is compared."]
     below += [
         f"{row.title.lstrip('+')}: {seeds_of(compared.short[row.method])} ended at the limit of the steps, before the "
@@ -117,8 +121,87 @@ def table(compared: Compared) -> Table:
         for row in compared.rows
         if compared.short.get(row.method)
     ]
-    rows = [_row(compared, row, columns) for row in compared.rows]
-    return Table(compared.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
+    rows = [_cells(compared, row) for row in compared.rows]
+    return Table.of(compared.block.title, rows, "l" + "r" * (len(rows[0]) - 2) + "l", below)
+
+
+# ------------------------------------------------------------------------------------------------ over base models
+
+
+def kind_of_base(block: Block) -> str:
+    """Return what makes a block's base model but for its seed; "" where the runs do not say."""
+    config = reading.config(next(iter(block.methods.values()))[0])
+    if any(not isinstance(config.get(key), dict) for key in MAKES):
+        return ""
+    made = {key: {k: v for k, v in config[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
+    return json.dumps(made, sort_keys=True)
+
+
+def over_bases(compared: Sequence[Compared]) -> tuple[list[Table], list[dict[str, Any]]]:
+    """Return a table of each kind of base with two or more blocks, and its rows under the columns of a comparison.
+
+    A method has a row where it shares training seeds with the reference from every base.
+    """
+    kinds: dict[str, list[Compared]] = {}
+    for each in compared:
+        kinds.setdefault(kind_of_base(each.block), []).append(each)
+    tables, rows = [], []
+    for same in (same for name, same in kinds.items() if name and len(same) > 1):
+        first, pairs = same[0], [c.against.get(AVERAGE, {}) for c in same]
+        methods = [m for m in pairs[0] if all(m in of and of[m].difference.by_seed for of in pairs)]
+        if not methods:
+            continue
+        found = [row for name, title in results.columns(first.block) for row in _pooled(same, methods, name, title)]
+        found.sort(key=lambda row: methods.index(row["method"]))
+        cells = [_pooled_cells(row, same) for row in found if row["benchmark"] == AVERAGE]
+        title = f"{first.block.task_title}, pooled over {len(same)} base models: minus {first.reference}"
+        below = text.words("bases", bases=", ".join(c.block.model_title for c in same))
+        tables.append(Table.of(title, cells, below=below))
+        rows += found
+    return tables, rows
+
+
+def _pooled(same: Sequence[Compared], methods: Sequence[str], column: str, title: str) -> Iterator[dict[str, Any]]:
+    """Yield one pooled row a method, in points, with Holm's p over these rows."""
+    block = same[0].block
+    pairs = {method: [c.against[column][method] for c in same] for method in methods}
+    pooled = {m: statistics.mean_over_bases([p.difference.tested for p in of]) for m, of in pairs.items()}
+    adjusted = statistics.holm([e.p for e in pooled.values()])
+    for (method, e), p in zip(pooled.items(), adjusted, strict=True):
+        margin = float(np.mean([pair.margin for pair in pairs[method]]))
+        yield {
+            "task": block.task,
+            "model": f"{block.model} over {len(same)} bases",
+            "method": method,
+            "title": pairs[method][0].a.title,
+            "benchmark": column,
+            "benchmark_title": title,
+            "seeds": min(len(pair.difference.by_seed) for pair in pairs[method]),
+            "bases": len(same),
+            "reference": same[0].reference,
+            "difference": 100 * e.mean,
+            **text.points(e, "se", "low", "high", prefix="difference_"),
+            "p": e.p,
+            "p_holm": float(p),
+            "margin": 100 * margin,
+            "verdict": results.verdict(statistics.OverSeeds(e, e), float(p), margin),
+            **{f"base_{i}": 100 * pair.difference.mean for i, pair in enumerate(pairs[method], 1)},
+        }
+
+
+def _pooled_cells(row: Mapping[str, Any], same: Sequence[Compared]) -> dict[str, str]:
+    """Return a row of the table under its header."""
+    difference, low, high = (text.signed(row[f"difference{end}"]) for end in ("", "_low", "_high"))
+    costs = [r.costs for c in same for r in c.rows if r.method == row["method"]]
+    mean_costs = results.cost_cells({key: sum(c[key] for c in costs) / len(costs) for key in costs[0]})
+    return {
+        "Method": row["title"],
+        "Each base": ", ".join(text.signed(row[f"base_{i}"]) for i in range(1, row["bases"] + 1)),
+        "Avg minus reference": f"{difference} ({low} to {high})",
+        "p (Holm)": text.p_number(row["p_holm"]),
+        "Against it": row["verdict"],
+        **dict(zip(results.COST_HEADER, mean_costs, strict=True)),
+    }
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -137,15 +220,14 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
         for name, title in results.columns(compared.block):
             m, test = row.mean(name), compared.against.get(name, {}).get(row.method)
             gain = compared.over_base.get(name, {}).get(row.method)
-            seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
-            share, printed = compared.shares[name].get(row.method), paper_share(compared.block, row.method)
+            printed = paper_share(compared.block, row.method) if name == AVERAGE else None
             rows.append(
                 {
                     **compared.block.keys(row.method),
                     "title": row.title,
                     "benchmark": name,
                     "benchmark_title": title,
-                    "seeds": len(seeds),
+                    "seeds": len(row.seeds),
                     "mean": 100 * m.mean,
                     **text.points(m.problems, "low", "high"),
                     "seed_sd": 100 * m.seed_sd,
@@ -153,38 +235,35 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     **_difference(test, "difference", "se", "low", "high"),
                     "paired_seeds": len(test.difference.by_seed) if test else None,
                     "p": test.difference.tested.p if test else None,
-                    "p_holm": test.adjusted if test else None,
                     "margin": 100 * test.margin if test else None,
                     "verdict": test.verdict if test else "",
-                    **share_columns(share),
-                    "paper_share": None if printed is None or name != AVERAGE else 100 * printed,
+                    "p_holm": test.adjusted if test else None,
+                    **share_columns(compared.shares[name].get(row.method)),
+                    "paper_share": None if printed is None else 100 * printed,
                     **_difference(gain, "over_base", "low", "high"),
                     "over_base_p_holm": gain.adjusted if gain else None,
                     "changed": "; ".join(compared.changed.get(row.method, ())),
                     "budget_not_reached": len(compared.short.get(row.method, ())),
                     **row.costs,
-                    **{f"seed_{s}": 100 * v for s, v in seeds.items()},
+                    **{f"seed_{seed}": 100 * v for seed, v in zip(row.seeds, m.seed_means, strict=not row.is_base)},
                 }
             )
     return rows
 
 
 def _difference(test: Comparison | None, name: str, *fields: str) -> dict[str, float | None]:
-    columns = [name, *(f"{name}_{field}" for field in fields)]
     if test is None:
-        return dict.fromkeys(columns)
+        return dict.fromkeys([name, *(f"{name}_{field}" for field in fields)])
     return {name: 100 * test.difference.mean, **text.points(test.difference.tested, *fields, prefix=f"{name}_")}
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """comparison_STUDY.csv, .md and .tex; comparison.* for a study file without a name."""
-    import pandas as pd
-
     blocks = [compare(block, study) for block in study.blocks]
-    tables, pooled = bases.over_bases(blocks)
+    tables, pooled = over_bases(blocks)
     rows = [row for c in blocks for row in long_rows(c)] + pooled
-    heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
     seeds = text.counted([len(cells) for b in study.blocks for cells in b.methods.values()], "training seed")
-    notes = [*study.notes, *text.words("comparison", "varies", seeds=seeds, level=results.LEVEL)]
-    page = Page(heading, [*map(table, blocks), *tables], notes)
-    return page.write(out, compared_file(study.name), pd.DataFrame(rows))
+    notes = text.words("comparison", "varies", seeds=seeds, level=results.LEVEL)
+    title = f"Comparison: {study.title or study.name or 'these runs'}"
+    page = Page.of(study, title, [*map(table, blocks), *tables], notes)
+    return page.write(out, compared_file(study.name), rows)

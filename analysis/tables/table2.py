@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from analysis import paper, reading, statistics, text
+from analysis import paper, reading, text
 from analysis.page import Page, Table
 from analysis.results import has_reference_pass
 from analysis.study import Block, Study
@@ -34,40 +32,40 @@ QUANTITIES = {
 PHASES = {"rollout": "Rollout", "regenerate": "Re-evaluation", "reward": "Reward", "update": "Update"}
 
 
-def costs(block: Block, method: str, study: Study) -> dict[str, dict[int, float]]:
-    """Return quantity -> seed -> value: QUANTITIES, NaN where a summary lacks one, and ``seconds_<phase>`` of a run.
+def costs(block: Block, method: str, study: Study) -> pd.DataFrame:
+    """Return QUANTITIES, NaN where a summary lacks one, and ``seconds_<phase>`` of each run, a row a seed.
 
     seconds_other: the rest of the steps' time. Probes are no cost and left out.
     """
+    import pandas as pd
+
     totals = {c.seed: reading.summary(c.run, study).get("totals", {}) for c in block.methods[method]}
-    found = {key: {seed: float(t.get(key, math.nan)) for seed, t in totals.items()} for key in QUANTITIES}
     phases = [f"seconds_{p}" for p in PHASES]
     frame = reading.steps(block, method, study, [*phases, "seconds_probe", "seconds_total"])
     sums = frame.groupby("seed").sum()
     sums["seconds_other"] = sums["seconds_total"] - sums["seconds_probe"] - sums[phases].sum(axis=1)
-    return found | sums[[*phases, "seconds_other"]].to_dict()
+    return pd.DataFrame(totals, list(QUANTITIES), dtype=float).T.join(sums[[*phases, "seconds_other"]])
 
 
 def rows(block: Block, study: Study) -> Iterator[dict[str, Any]]:
     """Yield one row a method and quantity, the phases of the time among them, with the ratio of the means."""
     every = {m: costs(block, m, study) for m in block.methods}
-    printed, base = times(block.task), every.get(REFERENCE, {})
+    printed, base = times(block.task), every.get(REFERENCE, every[next(iter(every))] * math.nan)
     for method, found in every.items():
         _, time, ratio = printed.get(method, ("", "", None))
+        ratios = found / base.where(base != 0)  # of the runs with the same seed
         for key, values in found.items():
-            theirs = base.get(key, {})
-            each = [value / theirs[seed] for seed, value in values.items() if theirs.get(seed)]
-            mean, other = (float(np.mean(list(of.values()))) if of else math.nan for of in (values, theirs))
+            each, mean, other = ratios[key].dropna(), values.mean(), base[key].mean()
             yield {
                 **block.keys(method),
                 "quantity": key,
                 "seeds": len(values),
                 "mean": mean,
-                "sd": statistics.seed_spread(list(values.values())),
+                "sd": values.std(),
                 "ratio_to_grpo": mean / other if other else math.nan,
-                "ratio_sd": statistics.seed_spread(each),
-                "ratio_low": min(each, default=math.nan),
-                "ratio_high": max(each, default=math.nan),
+                "ratio_sd": each.std(),
+                "ratio_low": each.min(),
+                "ratio_high": each.max(),
                 "paper_time": time if key == "seconds" else "",
                 "paper_ratio": ratio if key == "seconds" else None,
                 **{f"seed_{seed}": value for seed, value in values.items()},

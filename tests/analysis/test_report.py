@@ -63,7 +63,7 @@ def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
     assert {"tables/table1.csv", "tables/table1_forest.svg", "figures/figure4_training_curves.csv", "#first"} <= links
     parts = report._parts(home / "tables", home)
     assert [part.key for part in parts] == ["table1", "table2", "comparison_bases"]
-    assert [picture.file for picture in parts[0].pictures] == ["tables/table1_forest.svg"]
+    assert list(parts[0].pictures) == ["tables/table1_forest.svg"]
     assert parts[0].files == ["tables/table1.csv"] and parts[1].files == []
     assert "A curve." in page
 
