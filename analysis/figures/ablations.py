@@ -28,11 +28,11 @@ ABLATIONS = {
 #: Figure 10's methods
 FILTERS = ("bapo+gaussian", "bapo+uniform", "bapo")
 HELD_OUT, ACCURACY = "held_out_accuracy", "test_accuracy"
-#: measure along training -> the column that is drawn, and its name
+#: measure along training -> its name
 MEASURES = {
-    "reward_mean": ("smoothed", "mean reward"),
-    HELD_OUT: ("value", "held-out problems, share correct"),
-    "gradient_norm": ("smoothed", "gradient norm"),
+    "reward_mean": "mean reward",
+    HELD_OUT: "held-out problems, share correct",
+    "gradient_norm": "gradient norm",
 }
 #: what a row of panels shows: a block, a title, the methods
 Row = tuple[Block, str, Sequence[str]]
@@ -78,9 +78,9 @@ def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) 
         labels = {m: block.plain_title(m) for m in methods if m in block.methods}
         *curves, right = panels[across * i : across * (i + 1)]
         for axes, measure in zip(curves, measures, strict=True):
-            (column, name), here = MEASURES[measure], frames.of_block(frame, block, measure=measure)
-            lines(axes, here, block, column, labels)
-            axes.set_ylabel(name)
+            here = frames.of_block(frame, block, measure=measure)
+            lines(axes, here, block, "smoothed", labels)
+            axes.set_ylabel(MEASURES[measure])
             axes.set_title(f"{title or block.task_title}\n{block.title if title else block.model_title}")
             if measure == HELD_OUT and "bapo" in block.methods:
                 mean, look = frames.of(here, method="bapo").groupby("step")["value"].mean(), style.method_line("bapo")
