@@ -52,17 +52,14 @@ class Packed:
         """Add those of the files that exist in a folder."""
         self.files |= {f"{name}/{n}": folder / n for n in files if (folder / n).is_file()}
 
-    def seal(self, folder: Path, name: str) -> None:
-        """Add a finished folder's manifest, configuration and fingerprinted files, checked."""
-        if (folder / SUMMARY).exists():
-            sealed = [n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n]
-            self.add(folder, name, CONFIG, MANIFEST, SUMMARY, *sealed)
-            self.ended += [read_json(folder / MANIFEST).get("ended", "")] if (folder / MANIFEST).exists() else []
-
     def seal_run(self, run: Path, name: str) -> None:
-        """Add a finished run, or base model, with its evaluations."""
-        for folder, within in ((run, name), (run / "eval", f"{name}/eval"), (run / "curve", f"{name}/curve")):
-            self.seal(folder, within)
+        """Add manifest, configuration and fingerprinted files, checked, of a finished run and of its evaluations."""
+        for part in ("", "eval", "curve"):
+            folder, within = run / part, str(Path(name, part))
+            if (folder / SUMMARY).exists():
+                sealed = [n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n]
+                self.add(folder, within, CONFIG, MANIFEST, SUMMARY, *sealed)
+                self.ended += [read_json(folder / MANIFEST).get("ended", "")] if (folder / MANIFEST).exists() else []
 
 
 def collect(home: Path) -> Packed:
@@ -135,10 +132,9 @@ def problems(folder: Path) -> list[str]:
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder}: {SUMS} is missing or no text; name a crate of `python -m bapo export`") from None
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    names = _names(folder) - {SUMS}
-    found = [f"{name} is missing" for name in sorted(set(sums) - names)]
-    found += [f"{name} was added: {SUMS} does not name it" for name in sorted(names - set(sums))]
-    own = {name: sha256(folder / name) for name in sorted(names)}
+    own = {name: sha256(folder / name) for name in sorted(_names(folder) - {SUMS})}
+    found = [f"{name} is missing" for name in sorted(sums.keys() - own)]
+    found += [f"{name} was added: {SUMS} does not name it" for name in own if name not in sums]
     found += [f"{n} was changed: its SHA-256 is not in {SUMS}" for n, h in own.items() if sums.get(n, h) != h]
     for summary in sorted(folder.rglob(SUMMARY)):
         place = summary.relative_to(folder)
