@@ -46,6 +46,7 @@ def test_one_problem_has_no_error_bar_and_two_have_one() -> None:
     assert s.clustered(np.array([1.0, 0.0])).se == pytest.approx(0.5)
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
+    assert s.clustered(np.array([1, 0])).se == 0.5  # and two have
 
 
 def test_sampling_noise_by_hand() -> None:
@@ -138,7 +139,7 @@ def test_seed_variance_is_that_of_the_crossed_table() -> None:
 
 def test_one_seed_says_nothing_about_seeds() -> None:
     found = s.mean_over_seeds(bits(8)[None])
-    assert found.problems == s.clustered(bits(8))
+    assert found.tested == found.problems == s.clustered(bits(8))
     assert math.isnan(found.seed_sd) and math.isnan(found.both.se) and math.isnan(found.both.high)
 
 
