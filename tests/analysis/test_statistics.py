@@ -46,7 +46,6 @@ def test_one_problem_has_no_error_bar_and_two_have_one() -> None:
     assert s.clustered(np.array([1.0, 0.0])).se == pytest.approx(0.5)
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
-    assert s.clustered(np.array([1, 0])).se == 0.5  # and two have
 
 
 def test_sampling_noise_by_hand() -> None:
