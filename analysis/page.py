@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analysis.text import BOLD, MISSING, UNDERLINE, write_csv
 from bapo.store.files import write_text
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.study import Study
 
     #: the content of a CSV file
-    Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
+    Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -240,8 +240,10 @@ def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chan
     by_seed = ((own[1] - own[2]) / own[0]).to_dict()
     df = (len(by_seed) if len(by_seed) > 1 else prompts) - 1
     errors = np.nanstd(numbers[:, 1:], axis=1, ddof=1)
-    estimates = (Estimate(float(m), float(e), df) for m, e in zip(numbers[:, 0], errors, strict=True))
-    return Admission(stored, len(mine), prompts, *estimates, by_seed)
+    admitted, expected, difference = (
+        Estimate(float(m), float(e), df) for m, e in zip(numbers[:, 0], errors, strict=True)
+    )
+    return Admission(stored, len(mine), prompts, admitted, expected, difference, by_seed)
 
 
 # ------------------------------------------------------------------------------------------------ the figure

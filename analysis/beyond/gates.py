@@ -132,7 +132,8 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
 
 def judge(block: Block, study: Study, rules: Registered) -> list[Judged]:
     """Judge every gate, then every decision, by the runs of one block. Raises UserError for a method without runs."""
-    runs, asked, found = Runs(block, study), [*rules.gates, *rules.decisions], []
+    runs, found = Runs(block, study), []
+    asked: list[Gate | Decision] = [*rules.gates, *rules.decisions]
     estimates = [runs.estimate(each) for each in asked]
     for each, estimate in zip(asked, estimates, strict=True):
         family = [

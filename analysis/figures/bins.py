@@ -98,13 +98,13 @@ def _bins(block: Block, method: str, found: Probes, counted: str) -> pd.DataFram
     def moved(initial: np.ndarray, current: np.ndarray) -> float:
         return probes.distance(probes.histogram(initial, found.samples), probes.histogram(current, found.samples))
 
-    def across(step: int) -> Sequence[float]:
+    def across(step: int) -> np.ndarray | list[float]:
         return found.across(step, moved) if counted == MOVED else probes.improved_across(found, step)[1]
 
     steps = (found.steps[0], found.steps[-1]) if counted == MOVED else found.steps
     until = [steps[-1]] * len(steps) if counted == MOVED else steps
     size, value = found.samples + 1, moved if counted == MOVED else probes.improved
-    shares = {WITHIN: [found.within(step, value) for step in until]}  # [T, S], as the others
+    shares: dict[str, Any] = {WITHIN: [found.within(step, value) for step in until]}  # [T, S], as the others
     if not found.obstacle:
         shares |= {ACROSS: [across(step) for step in until], UNCHANGED: [across(0)] * len(steps)}
     counts = [probes.histogram(c, found.samples) for seed in zip(*map(found.at, steps), strict=True) for c in seed]

@@ -99,7 +99,7 @@ def _cells(compared: Compared, row: Result) -> dict[str, str]:
         m = row.mean(name)
         spread = f" (sd {text.number(100 * m.seed_sd)})" if math.isfinite(m.seed_sd) else ""
         cells[title] = text.percent(m.problems) + spread
-    test, share = (of.get(AVERAGE, {}).get(row.method) for of in (compared.against, compared.shares))
+    test, share = compared.against.get(AVERAGE, {}).get(row.method), compared.shares[AVERAGE].get(row.method)
     none = "reference" if row.method == compared.reference else text.MISSING
     cells[f"Avg minus {reference}"] = text.change(test.difference.tested) if test else none
     cells["p (Holm)"] = text.p_number(test.adjusted if test else None)
