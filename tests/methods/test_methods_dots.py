@@ -77,6 +77,8 @@ def test_the_attention_by_hand():
     left_out = attend(three, three, np.array([1.0, 0.2, 0.8]), 1.0, skip_self=True)
     assert left_out[0] == pytest.approx(0.2 * 0.80443 + 0.8 * 0.19557, abs=1e-5)
     assert left_out[2] == pytest.approx(0.6)
+    far = attend(np.array([[2e3, 0.0], [-1.0, 0.0]]), references, np.array([1.0, 0.0]), 1.0)  # exp(1414) is no number
+    assert far == pytest.approx([1.0, 1 - 0.80443], abs=1e-5)
     assert calibrated(np.array([0.0, 1.0, 0.5]), 1.0, 0.0) == pytest.approx([1e-4, 1 - 1e-4, 0.5])
 
 
@@ -105,6 +107,8 @@ def test_platt_scaling_by_hand():
 
 def test_agreement():
     assert agreement(np.array([0.0, 0.5, 1.0]), np.array([0.25, 0.5, 0.75])) == pytest.approx((1, 1 / 6))
+    # deviations -1, 0, 1 and -1/3, 2/3, -1/3 have no covariance
+    assert agreement(np.array([0.0, 0.5, 1.0]), np.array([0.0, 1.0, 0.0])) == pytest.approx((0, 0.5))
     correlation, error = agreement(np.full(3, 0.5), np.array([0.0, 0.5, 1.0]))
     assert math.isnan(correlation) and error == pytest.approx(1 / 3)
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from bapo.engines.verl.launch import TEMPORARY
 from support.paths import ROOT
 
@@ -31,6 +33,9 @@ SETTINGS = [
     "probe.points=3",
     "checkpoint.every=2",
 ]
+by_hand = pytest.mark.skipif(
+    not os.environ.get("BAPO_ALL_VERL_RUNS"), reason="BAPO_ALL_VERL_RUNS is not set: each run takes a minute"
+)
 LIMIT = 3600  # seconds a job may take on a busy machine, where it usually takes 60
 STARTED: list[subprocess.Popen[str]] = []
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import verl_jobs
-from support.verl_jobs import SETTINGS, finish, kill_behind, wait_for
+from support.verl_jobs import SETTINGS, by_hand, finish, kill_behind, wait_for
 
 from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
@@ -104,11 +104,24 @@ def assert_same_tables(found: Tables, expected: Tables) -> None:
 
 # ------------------------------------------------------------------------------------------------ one job a run
 
+#: what the others do happens in runs of other methods below, too
+METHODS = {
+    "dapo": ["method.max_generation_batches=2"],
+    "grpo": [],
+    "grpo_v5": ["method.v=2"],
+    "repo": ["method.capacity=8", "method.min_cached=8", "train.batch_size=32"],  # replays from step 3 on
+    "areal": ["method.staleness=2"],  # draws three batches at first, and trains on old ones
+    "exgrpo": ["method.start_reward=0.01"],
+    "luffy": [],
+    "grpo_random_reward": [],
+    "dots": [],
+}
 
-def test_dapo_repeats_the_torch_engine(results: Path, base: Path, tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("name", [pytest.param(n, id=n, marks=[] if n == "dapo" else by_hand) for n in METHODS])
+def test_verl_repeats_the_torch_engine(results: Path, base: Path, tmp_path: Path, name: str) -> None:
     """Same prompts, same random numbers, same loss: the two engines' runs agree to rounding."""
-    dapo = ["method=dapo", "method.max_generation_batches=2"]
-    run = Run(results, shutil.copytree(base, tmp_path / "torch"), *dapo)
+    run = Run(results, shutil.copytree(base, tmp_path / "torch"), f"method={name}", *METHODS[name])
     found = run.assert_ends_like(run.expected(), "step 4/4  reward", "tracking.kind=wandb")
     assert (found[STEPS]["seconds_reward"] > 0).all()
     # alpha, where it is another policy than the one that is trained
