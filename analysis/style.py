@@ -91,9 +91,13 @@ def nothing(caption: str) -> tuple[Figure, pd.DataFrame]:
 
 
 def legend(fig: Figure, axes: Iterable[Axes], columns: int = 5, **options: Any) -> None:
-    """Draw one legend for panels above the figure, each label once."""
+    """Draw one legend for panels above the figure, each label once, in as many ``columns`` as fit."""
     handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=columns, **options)
+    for count in range(columns, 0, -1):
+        drawn = fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=count, **options)
+        if count == 1 or drawn.get_window_extent().width < fig.bbox.width:
+            return
+        drawn.remove()
 
 
 def band(axes: Axes, x: Any, values: Any, **look: Any) -> None:
