@@ -179,6 +179,7 @@ def test_seeds_that_two_sides_share_are_paired_and_only_these() -> None:
     assert found.by_seed == {1: 0.5, 2: 0.0} and (found.mean, found.seeds, found.freedom) == (0.25, 2, 1.0)
     # problems: d 1/2 and 0, variance 1/8 of 2; V_seeds (1/8) / 2 = V_interaction (1/4) / (2 2): no excess
     assert found.problems.se == pytest.approx(0.25) and found.both.se == pytest.approx(0.25)
+    assert found.falling == s.mean_over_seeds(np.array([[1.0, 0.0], [0.0, 0.0]])).falling > 0
     # what a seed shares cancels: 40 points more on both sides change nothing
     more = s.Side([b.tables[0] + np.array([[0.4], [0.0]])], [1, 2])
     moved = s.Side([a.tables[0] + np.array([[0.0], [0.0], [0.4]])], [7, 2, 1])

@@ -12,10 +12,10 @@ from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 from support.scripted import build as built
 
 from bapo import seeds
-from bapo.algorithm.rollouts import FRESH, REPLAYED
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
-from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
+from bapo.methods.dots import DOTS, agreement, attend, calibrated, distinct, fit_platt, standardised
 from bapo.tasks.job import data_folder
 
 if LATE:
@@ -96,6 +96,8 @@ def test_platt_scaling_by_hand():
     predicted = np.repeat([x, 1 - x], 100_000)
     realised = np.repeat([y, 1 - x], 100_000)  # 2 logit - 1
     assert fit_platt(predicted, realised) == pytest.approx((2, -1), abs=1e-2)
+    x, y = calibrated(np.array([0.5]), 1, -2)[0], calibrated(np.array([0.5]), 1, -1)[0]
+    assert fit_platt(np.repeat([x, 1 - x], 10_000), np.repeat([y, 1 - y], 10_000)) == pytest.approx((0.5, 0), abs=1e-2)
     # predictions that are worse than none: w = 0, and b is the logit of the mean, drawn to 0 by one observation
     w, b = fit_platt(np.array([0.1, 0.9] * 50), np.array([0.8, 0.4] * 50))
     assert w == 0 and b == pytest.approx(math.log(0.6 / 0.4), abs=0.03) and 0 < b < math.log(1.5)
@@ -103,6 +105,11 @@ def test_platt_scaling_by_hand():
     w, b = fit_platt(np.zeros(16), np.zeros(16))
     assert w >= 0 and 0 <= calibrated(np.zeros(1), w, b)[0] < 1e-3
     assert calibrated(np.array([0.8]), 0.5, 0.0) == pytest.approx([2 / 3])  # odds of 4 become 2
+
+
+def test_a_problem_comes_twice_only_where_there_are_too_few():
+    drawn = [Prompt("a"), Prompt("b"), Prompt("a")]
+    assert [names(distinct(drawn, wanted)) for wanted in (2, 3)] == [["a", "b"], ["a", "b", "a"]]
 
 
 def test_agreement():
