@@ -44,6 +44,7 @@ def test_clustered_is_the_t_interval_of_problem_means() -> None:
 @pytest.mark.filterwarnings("error")
 def test_one_problem_has_no_error_bar_and_two_have_one() -> None:
     assert s.clustered(np.array([1.0, 0.0])).se == pytest.approx(0.5)
+    assert math.isnan(s.mean_over_seeds(np.array([[1.0], [0.0]])).problems.se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
 
@@ -136,6 +137,28 @@ def test_seed_variance_is_that_of_the_crossed_table() -> None:
     assert s.mean_over_seeds(x).both.se ** 2 == pytest.approx((ms_problems + ms_seeds - ms_inside) / (n * seeds))
 
 
+@pytest.mark.parametrize(("seeds", "problems"), [(3, (12, 7)), (2, (9,)), (3, (2,))])
+def test_seeds_of_several_benchmarks_by_the_formulas(seeds: int, problems: tuple[int, ...]) -> None:
+    random = np.random.default_rng(17)
+    shift = random.normal(0, 0.8, (seeds, 1))
+    tables = [shift + random.normal(0, 1, (seeds, n)) for n in problems]
+    found = s.mean_over_seeds(*tables)
+    v_seeds = np.mean([t.mean(axis=1) for t in tables], axis=0).var(ddof=1) / seeds
+    inside = 0.0
+    for t in tables:
+        additive = t.mean(axis=1)[:, None] + t.mean(axis=0)[None] - t.mean()
+        inside += ((t - additive) ** 2).sum() / ((t.shape[1] - 1) * (seeds - 1)) / t.size / len(tables) ** 2
+    assert found.falling == pytest.approx(inside) and v_seeds > inside
+    v, df = found.problems.se**2, found.problems.df
+    assert found.both.se**2 == pytest.approx(v + v_seeds - inside)
+    satterthwaite = found.both.se**4 / (v**2 / df + v_seeds**2 / (seeds - 1))
+    assert found.both.df == pytest.approx(max(satterthwaite, min(df, seeds - 1)))
+
+
+def test_degrees_of_freedom_without_variance_add_up() -> None:
+    assert s.combined([(0.0, 3), (0.0, 4)]) == (0.0, 7.0)
+
+
 def test_one_seed_says_nothing_about_seeds() -> None:
     found = s.mean_over_seeds(bits(8)[None])
     assert found.tested == found.problems == s.clustered(bits(8))
@@ -189,6 +212,8 @@ def test_seeds_that_two_sides_share_are_paired_and_only_these() -> None:
     assert alone.by_seed == {} and (alone.seeds, alone.freedom) == (2, 2.0)
     given = s.difference(a, s.Side([np.array([[0.5, 0.5]])]))
     assert given.by_seed == {} and (given.seeds, given.freedom) == (3, 1.0)
+    models = s.difference(s.Side([np.array([[1.0, 0.5]])]), s.Side([np.array([[0.5, 0.5]])]))
+    assert (models.mean, models.seeds, models.freedom) == (0.25, 1, 1.0)
 
 
 def test_a_share_of_gain_by_hand() -> None:
