@@ -116,4 +116,5 @@ def test_a_restored_method_does_as_the_one_that_went_on(algorithm: str, cut: int
     steps(first, 1, cut, world)
     state, groups = first.state()
     second.restore(json.loads(json.dumps(state)), list(groups), Prompt)  # plain data
+    assert json.dumps(second.state()[0]) == json.dumps(state)
     assert str(steps(second, cut + 1, STEPS, world)) == str(whole[cut:])  # nan is nan
