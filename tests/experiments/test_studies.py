@@ -188,7 +188,7 @@ def test_the_study_for_the_analysis(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "did you mean 'paper'?" in capsys.readouterr().err and not out.exists()
     asked = json.dumps({"scale": "paper", "results": str(tmp_path)})
     assert main(["describe", "table1", "--settings", asked, "--out", str(out)]) == 0
-    read = reader.load(out, "table1")
+    read = reader.load(out)
     assert [(b.task, b.model, list(b.methods)) for b in read.blocks] == PAPER["table1"]
     blocks = {b.model: b for b in read.blocks}
     block = blocks["qwen2.5-math-7b"]
@@ -199,7 +199,7 @@ def test_the_study_for_the_analysis(tmp_path: Path, capsys: pytest.CaptureFixtur
     home = tmp_path / "paper" / "countdown" / "qwen2.5-math-7b"
     assert cell.run == home / "bapo" / "seed42" and block.base.run == home / "base"
     assert "Paper scale" in read.note
-    assert read.command == f"snakemake --cores all table1 --config scale=paper results={tmp_path}"
+    assert read.command == f"snakemake --cores all runs_table1 --config scale=paper results={tmp_path}"
 
 
 TABLE = load_study("table1", "laptop")
