@@ -100,7 +100,7 @@ def test_a_method_does_what_is_written_down(algorithm: str) -> None:
     found = []
     for options in ({}, OPTIONS.get(algorithm, {})):
         method = methods.build({"algorithm": algorithm, **options}, B, seed=3)
-        done = json.dumps(rounded(steps(method, 1, STEPS, World())), sort_keys=True)
+        done = json.dumps(rounded([steps(method, 1, STEPS, World()), method.state()[0]]), sort_keys=True)
         found.append(hashlib.sha256(done.encode()).hexdigest()[:16])
     assert found == json.loads(WRITTEN.read_text(encoding="utf-8"))[algorithm]
 
