@@ -64,7 +64,18 @@ def test_impossible_values_are_refused_by_name(algorithm, key, value):
         methods.config_of({"algorithm": algorithm, key: value})
 
 
-# ------------------------------------------------------------------------------------------------ another package
+# ------------------------------------------------------------------------------------------------ from elsewhere
+
+
+def test_a_method_of_a_file_is_a_class_of_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.py").write_text(
+        "from bapo.methods import bapo\nOwn, other, Not = bapo.BAPO, bapo.BAPO.draw_prompts, dict\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert methods.get("own.py:Own").__name__ == "BAPO"
+    for name, named in (("other", "derived"), ("Not", "derived"), ("none", "own.py has no none")):
+        with pytest.raises(UserError, match=f"method.algorithm=own.py:{name}: .*{named}"):
+            methods.get(f"own.py:{name}")
 
 
 def test_a_method_of_another_package_is_listed_and_trained(
@@ -77,7 +88,9 @@ def test_a_method_of_another_package_is_listed_and_trained(
     information = tmp_path / "toy_method-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-method\nVersion: 1.0\n", encoding="utf-8")
-    (information / "entry_points.txt").write_text("[bapo.methods]\ntoy = toy_method:PositiveOnly\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text(
+        "[bapo.methods]\ntoy = toy_method:PositiveOnly\n[other]\ntoy = none:None\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["methods"]) == 0 and "drops groups without a correct response" in capsys.readouterr().out
     assert main(words) == 0
