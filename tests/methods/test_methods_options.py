@@ -88,9 +88,8 @@ def test_a_method_of_another_package_is_listed_and_trained(
     information = tmp_path / "toy_method-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-method\nVersion: 1.0\n", encoding="utf-8")
-    (information / "entry_points.txt").write_text(
-        "[bapo.methods]\ntoy = toy_method:PositiveOnly\n[other]\ntoy = none:None\n", encoding="utf-8"
-    )
+    points = "[another]\ntoy = none:None\n[bapo.methods]\ntoy = toy_method:PositiveOnly\n"
+    (information / "entry_points.txt").write_text(points, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["methods"]) == 0 and "drops groups without a correct response" in capsys.readouterr().out
     assert main(words) == 0
