@@ -44,7 +44,7 @@ def test_clustered_is_the_t_interval_of_problem_means() -> None:
 @pytest.mark.filterwarnings("error")
 def test_one_problem_has_no_error_bar_and_two_have_one() -> None:
     assert s.clustered(np.array([1.0, 0.0])).se == pytest.approx(0.5)
-    assert math.isnan(s.mean_over_seeds(np.array([[1.0], [0.0]])).problems.se)
+    assert math.isnan(s.mean_over_seeds(np.array([[1.0], [0.0]])).problems.se) and math.isnan(s.seed_spread([0.5]))
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
 
@@ -117,7 +117,7 @@ def test_mean_over_seeds_by_hand() -> None:
     assert found.mean == 0.5
     assert found.problems.se == pytest.approx(math.sqrt(0.25 / 3))
     assert found.seed_means == pytest.approx((2 / 3, 1 / 3))
-    assert found.seed_sd == pytest.approx(math.sqrt(2) / 6)
+    assert found.seed_sd == pytest.approx(math.sqrt(2) / 6) and found.seeds == 2
     # interaction residuals: +-1/3 at the first problem, -+1/6 at the others; mean square (2/9 + 4/36) / 2 = 1/6
     excess = (1 / 18) / 2 - (1 / 6) / 6
     assert excess == pytest.approx(0)
@@ -157,6 +157,7 @@ def test_seeds_of_several_benchmarks_by_the_formulas(seeds: int, problems: tuple
 
 def test_degrees_of_freedom_without_variance_add_up() -> None:
     assert s.combined([(0.0, 3), (0.0, 4)]) == (0.0, 7.0)
+    assert s.mean_over_seeds(np.ones((2, 3))).both == s.Estimate(1.0, 0.0, 2)
 
 
 def test_one_seed_says_nothing_about_seeds() -> None:
