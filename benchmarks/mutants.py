@@ -72,7 +72,7 @@ def results() -> dict[str, int | None]:
 def place(name: str) -> str:
     """Return the module and the function of a mutant: ``bapo.algorithm.losses.aggregate``."""
     module, _, function = name.partition("__mutmut_")[0].rpartition(".")
-    return f"{module}.{function.removeprefix('x_').replace('xǁ', '').replace('ǁ', '.')}"
+    return f"{module}.{function.removeprefix('x_').removeprefix('xǁ').replace('ǁ', '.')}"
 
 
 def difference(name: str) -> str:

@@ -33,7 +33,7 @@ OPTIONS = {
     "repo": {"strategy": "variance", "min_cached": 8, "replays": 4},
 }
 ALGORITHMS = sorted(methods._BUILT_IN)
-#: digests of what each does in all steps, with numbers to four decimals
+#: digests of what each does in all steps, with numbers to four decimals; a test that fails shows the new ones
 WRITTEN = Path(__file__).with_name("scripted.json")
 
 
