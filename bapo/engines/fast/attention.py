@@ -59,17 +59,18 @@ class Places:
     def _of(
         cls, layout: Layout, heads: Heads, frequencies: tuple[float, ...], sections: tuple[int, ...] | None
     ) -> Places:
-        rates = torch.tensor(frequencies)
+        device = layout.mask.device
+        rates = torch.tensor(frequencies, device=device)
         if layout.positions.ndim == 1:
-            angles = torch.arange(layout.mask.shape[2])[:, None] * rates
+            angles = torch.arange(layout.mask.shape[2], device=device)[:, None] * rates
             turns = torch.polar(torch.ones_like(angles), angles)[layout.positions]
         else:
             assert sections is not None
             angles = layout.positions[list(sections)].T * rates
             turns = torch.polar(torch.ones_like(angles), angles)
         rows, queries, keys = layout.mask.shape
-        key_heads, query_heads = torch.arange(heads.keys)[:, None], torch.arange(heads.queries)
-        of_keys = layout.keys.view(rows, 1, keys) * (2 * heads.keys) + key_heads
+        key_heads, query_heads = (torch.arange(n, device=device) for n in (heads.keys, heads.queries))
+        of_keys = layout.keys.view(rows, 1, keys) * (2 * heads.keys) + key_heads[:, None]
         row, column = layout.query // queries, layout.query % queries
         return cls(
             layout,
@@ -79,7 +80,7 @@ class Places:
             keys=of_keys.flatten(),
             values=(of_keys + heads.keys).flatten(),
             query=(row[:, None] * heads.queries + query_heads) * queries + column[:, None],
-            uses=layout.uses.of_heads(keys, rows, heads.keys),
+            uses=layout.uses.of_heads(keys, rows, heads.keys).to(device),
         )
 
     def rotate(self, x: Tensor, heads: int, back: bool = False) -> None:

@@ -78,7 +78,7 @@ class Joined:
     def of(cls, parameters: Sequence[Tensor], heads: Heads) -> Joined:
         """Join the ``parameters_of`` a layer."""
         norm, q, k, v, out, mlp_norm, gate, up, down, *biases = parameters
-        order, scales = _rows_of(heads)
+        order, scales = _rows_of(heads, q.device)
         plain_qkv, plain_gate_up = torch.cat([q, k, v])[order].mul_(scales[:, None]), torch.cat([gate, up])
         qkv, cut = plain_qkv * norm, heads.queries * heads.size
         weights = Weights(qkv[:cut], qkv[cut:], out, plain_gate_up * mlp_norm, down)
@@ -88,14 +88,14 @@ class Joined:
 
     def split(self, gradients: Weights) -> list[Tensor]:
         """Return the gradients of the ``parameters_of`` the layer from those of its matrices."""
-        order, scales = _rows_of(self.heads)
+        order, scales = _rows_of(self.heads, self.norm.device)
         joined = torch.cat([gradients.q, gradients.kv])
         qkv = torch.empty_like(joined)
         qkv[order] = (joined * self.norm).mul_(scales[:, None])
         sizes = [n * self.heads.size for n in (self.heads.queries, self.heads.keys, self.heads.keys)]
         biases: Sequence[Tensor] = ()
         if gradients.q_bias is not None and gradients.kv_bias is not None:
-            bias = torch.empty(len(joined))
+            bias = joined.new_empty(len(joined))
             bias[order] = torch.cat([gradients.q_bias, gradients.kv_bias]).mul_(scales)
             biases = bias.split(sizes)
         return [
@@ -110,7 +110,7 @@ class Joined:
 
 
 @cache
-def _rows_of(heads: Heads) -> tuple[Tensor, Tensor]:
+def _rows_of(heads: Heads, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the order of the joined rows of queries, keys and values, int64 [n], and each one's factor, [n]."""
     within = torch.arange(heads.size).view(2, -1).t().flatten()  # 0, size/2, 1, size/2 + 1, ...
     turned = heads.queries + heads.keys
@@ -118,7 +118,7 @@ def _rows_of(heads: Heads) -> tuple[Tensor, Tensor]:
     order = torch.cat([rotated, torch.arange(turned * heads.size, (turned + heads.keys) * heads.size)])
     scales = torch.ones(len(order))
     scales[: heads.queries * heads.size] = heads.size**-0.5
-    return order, scales
+    return order.to(device), scales.to(device)
 
 
 # ------------------------------------------------------------------------------------------------ a layer
@@ -191,7 +191,7 @@ def backward(
     only = places.layout.predicting if last else None
     activated = torch.mm(gradient, weights.down)
     down = torch.mm(gradient.t(), kept.activated)
-    gate_up = torch.empty(len(activated), 2 * activated.shape[1])
+    gate_up = activated.new_empty(len(activated), 2 * activated.shape[1])
     gate, up = gate_up.chunk(2, -1)
     torch.mul(activated, kept.silu, out=up)
     torch.ops.aten.silu_backward(activated.mul_(kept.up), kept.gate, grad_input=gate)

@@ -11,7 +11,7 @@ tokens that follow each other as queries, and their whole sequence so far as key
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +54,11 @@ class Layout:
     targets: Tensor
     shown: Sequence[int] = ()
 
+    def to(self, device: torch.device) -> Layout:
+        """Return these places on a device, but ``uses``, of which :meth:`Sums.of_heads` makes others on the CPU."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("uses", "shown")}
+        return replace(self, **{name: value.to(device) for name, value in values.items()})
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -70,6 +75,9 @@ class Sums:
         offsets = np.zeros(count, dtype=np.int32)
         np.cumsum(counts[:-1], out=offsets[1:])
         return cls(torch.from_numpy(index[: counts.sum()]), torch.from_numpy(offsets))
+
+    def to(self, device: torch.device) -> Sums:
+        return Sums(self.index.to(device), self.offsets.to(device))
 
     def of_heads(self, keys: int, rows: int, heads: int) -> Sums:
         """Return these sums over places [rows, keys] for each head: over the rows [2, rows, heads, keys].

@@ -63,6 +63,11 @@ def text_model(model: PreTrainedModel) -> Any:
 
 def supports(model: PreTrainedModel) -> bool:
     """Return whether :class:`HandDecoder` computes what ``model`` computes, its vision tower aside."""
+    return model.device.type == "cpu" and is_plain(model)
+
+
+def is_plain(model: PreTrainedModel) -> bool:
+    """Return whether the language model of ``model`` has the layers of Qwen2 or Llama and nothing else, in float32."""
     config = model.config.get_text_config()
     if _CLASSES.get(type(model).__name__) != model.config.model_type:
         return False
@@ -77,7 +82,7 @@ def supports(model: PreTrainedModel) -> bool:
         and config.rope_parameters.get("rope_type", "default") == "default"
         and config.hidden_act == "silu"
         and body.layers[0].self_attn.head_dim % 2 == 0
-        and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters)
+        and all(p.dtype == torch.float32 for p in parameters)
         and sum(p.numel() for p in parameters) <= MAX_PARAMETERS
     )
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of responses under small float32 Qwen2, Llama and Qwen2.5-VL models on the CPU, for training.
+"""Log-probabilities of responses under small float32 Qwen2, Llama and Qwen2.5-VL models, for training, on any device.
 
 The same numbers and gradients as the library's forward, up to float rounding, with less to compute: equal beginnings
 are computed once and padding not at all (``layout``), and forward and backward passes are written by hand (``layers``).
@@ -28,7 +28,7 @@ _LATEST: list[Any] = []
 
 def supports(model: PreTrainedModel) -> bool:
     """Return whether :func:`score` computes what ``model`` computes."""
-    return sampler.supports(model) and not model.config.get_text_config().attention_dropout
+    return sampler.is_plain(model) and not model.config.get_text_config().attention_dropout
 
 
 def score(
@@ -85,7 +85,8 @@ def _look(
         views = images.look(model, prompts, pictures)
     rows = ids, starts, lengths, pictures, width
     if not (_LATEST and all(old is new for old, new in zip(_LATEST[0], rows, strict=True))):
-        _LATEST[:] = rows, lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width, views)
+        places = lay_out(ids.cpu().numpy(), starts.cpu().numpy(), lengths.cpu().numpy(), width, views)
+        _LATEST[:] = rows, places.to(ids.device)
     layout = _LATEST[1]
     shown = [view.features for row in layout.shown if views is not None and (view := views[row]) is not None]
     return layout, torch.cat(shown) if shown else None
@@ -114,12 +115,17 @@ class _Head(torch.autograd.Function):
     def backward(ctx: Any, chosen: Tensor, entropy: Tensor) -> tuple[None, None, Tensor, Tensor]:
         layout, temperature, hidden, weight, logits, shares, entropies, places = ctx.state
         del ctx.state
-        totals = torch.zeros(2, len(hidden))
+        totals = hidden.new_zeros(2, len(hidden))
         for total, gradient in zip(totals, (chosen, entropy), strict=True):
-            total.index_add_(0, layout.predicts.flatten(), gradient.flatten())
+            _add(total, layout.predicts, gradient)
         # d entropy / d logits = -p (log p + entropy); d log p(target) / d logits = 1[target] - p
         logits.add_(entropies[:, None]).mul_(totals[1][:, None]).add_(totals[0][:, None]).mul_(shares).neg_()
-        logits.view(-1).index_add_(0, places.flatten(), chosen.flatten())
+        _add(logits.view(-1), places, chosen)
         if temperature != 1.0:
             logits.div_(temperature)
         return None, None, torch.mm(logits, weight), torch.mm(logits.t(), hidden)
+
+
+def _add(total: Tensor, places: Tensor, values: Tensor) -> None:
+    """Add values to the places of a flat tensor, in the same order each time, on a GPU too: not so ``index_add_``."""
+    total.index_put_((places.flatten(),), values.flatten(), accumulate=True)

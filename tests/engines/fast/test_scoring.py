@@ -63,14 +63,18 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize(
     ("name", "changes"), [*((n, {}) for n in BATCHES), *(("shuffled", c) for c in SHAPES)], ids=str
 )
-def test_values_and_gradients_are_the_librarys(name, changes):
-    model = build(**changes)
+def test_values_and_gradients_are_the_librarys(name, changes, device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    model = build(**changes).to(device)
     assert scoring.supports(model)
     ids, starts, lengths, width, mask = batch(*BATCHES[name])
     weights = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    ids, starts, lengths, mask, weights = (t.to(device) for t in (ids, starts, lengths, mask, weights))
 
     expected = models.score(model, ids, starts, width, temperature=0.8, entropy=True)
     ((expected.logprobs * weights[0]).sum() + (expected.entropy * weights[1]).sum()).backward()
