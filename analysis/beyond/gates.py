@@ -53,14 +53,14 @@ class Quantity(Part):
     accuracies in percent of the gain of ``minus``; start: share of the probed training prompts at 0/G before training;
     fall: start less the same share at the end; unlocked: of the prompts at 0/G in another seed's probe of the base, the
     share that the seed solves at the end.
-    on: what accuracies are of: the benchmarks, each with the same weight, or the probe's held-out prompts.
+    problems: what accuracies are of: the benchmarks, each with the same weight, or the probe's held-out prompts.
     prompts: a regular expression that the ids of the probed training prompts match.
     """
 
     measure: Literal["accuracy", "gain", "gain_share", "start", "fall", "unlocked"]
     of: str
     minus: str | None = None
-    on: Literal["benchmarks", "probe"] = "benchmarks"
+    problems: Literal["benchmarks", "probe"] = "benchmarks"
     prompts: str = ""
 
 
@@ -166,7 +166,7 @@ class Runs:
             raise UserError(f"{self.study.name}: {both} share no seed; pair them: {self.study.command}")
         if quantity.measure != "gain_share":
             return statistics.clustered((ours - theirs).to_numpy())
-        base = 100 * self.accuracies(quantity.minus, quantity.on)["start"][ours.index]
+        base = 100 * self.accuracies(quantity.minus, quantity.problems)["start"][ours.index]
         (shares,) = statistics.share_of_gain(*([side.to_numpy()] for side in (ours, theirs, base)))
         return statistics.clustered(100 * shares)
 
@@ -178,7 +178,7 @@ class Runs:
             path = places.file_of("study", self.study.name)
             raise UserError(f"{path}: {method} has no run at this scale; add it to methods")
         if quantity.measure in ("accuracy", "gain", "gain_share"):
-            found = self.accuracies(method, quantity.on)
+            found = self.accuracies(method, quantity.problems)
             return 100 * (found["end"] - found["start"] if quantity.measure == "gain" else found["end"])
         probed = probes.read(self.block, method, self.study, prompts=quantity.prompts)
         if quantity.measure == "unlocked":
@@ -188,11 +188,11 @@ class Runs:
             shares = {"start": start, "fall": start - end}[quantity.measure]
         return pd.Series(100 * shares, probed.seeds)
 
-    def accuracies(self, method: str, on: str) -> pd.DataFrame:
+    def accuracies(self, method: str, problems: str) -> pd.DataFrame:
         """Return the accuracy of each seed of a method at its ``end``, and at its ``start``: that of its base model."""
         import pandas as pd
 
-        if on == "probe":
+        if problems == "probe":
             probed = probes.read(self.block, method, self.study, "probe")
             ends = {"start": probed.steps[0], "end": probed.steps[-1]}
             shares = {name: [c.mean() / probed.samples for c in probed.at(step)] for name, step in ends.items()}

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from support.paths import ROOT
 from support.runs import place, probe_rows, write_evaluation, write_run, write_study
 
 from analysis import study
@@ -15,6 +16,7 @@ from analysis.beyond import gates
 from analysis.statistics import Estimate
 from bapo.errors import UserError
 from bapo.experiments import places
+from bapo.validate import parse_yaml
 
 #: accuracy of the base, and of two methods with three seeds
 BASE, GRPO, BAPO = 0.25, (0.5, 0.5, 0.75), (0.75, 0.5, 1.0)
@@ -46,6 +48,13 @@ def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> E
     return gates.judge(asked.blocks[0], asked, rules)[0].estimate
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "study").glob("*.yaml")), ids=lambda path: path.stem)
+def test_rules_of_every_study_are_read(path: Path) -> None:
+    """Before its first run, not after the last one."""
+    if "gates" in parse_yaml(path):
+        assert gates.registered(path.stem).gates
+
+
 @pytest.mark.parametrize(
     ("quantity", "mean"),
     [
@@ -53,7 +62,7 @@ def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> E
         ({"measure": "gain"}, 100 * (np.mean(GRPO) - BASE)),
         ({"measure": "accuracy", "of": "bapo", "minus": "grpo"}, 100 * np.mean([0.25, 0, 0.25])),
         ({"measure": "gain_share", "of": "bapo", "minus": "grpo"}, 100 * (1 / 6) / (7 / 12 - 1 / 4)),
-        ({"measure": "gain", "on": "probe"}, 100 * 2 / 8),
+        ({"measure": "gain", "problems": "probe"}, 100 * 2 / 8),
         ({"measure": "start"}, 100 * 2 / 3),
         ({"measure": "fall"}, 100 * np.mean([0, 1 / 3, 1 / 3])),
         ({"measure": "fall", "prompts": "t[01]"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
