@@ -64,7 +64,7 @@ class Rule(BaseModel):
 class Claim(BaseModel):
     """One entry. paper: a number; or one for each task, task/model and "overall"; or words where the paper gives none.
 
-    studies: whose runs the query reads (default: Table 1's); query: its name, and its parameters.
+    studies: whose runs the query reads (default: Table 1's, and its further seeds); query: its name, and its parameters.
     scales: only judged at these, and elsewhere only measured (default: judged at all; at none, with not_testable).
     not_testable: why it is only measured, or why there is no query.
     by_definition: why it follows from how the methods are defined, whatever they learn: counted apart.
@@ -78,7 +78,7 @@ class Claim(BaseModel):
     section: str
     quote: str
     paper: Number | str | dict[str, Number]
-    studies: tuple[str, ...] = (products.MAIN,)
+    studies: tuple[str, ...] = products.CLAIMED
     query: dict[str, Any] = {}
     rule: Rule | None = None
     tasks: tuple[str, ...] = ()

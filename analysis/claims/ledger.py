@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis import statistics, text
+from analysis import products, statistics, text
 from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
 from analysis.claims.entries import OVERALL, Claim
 from analysis.claims.measures import Measure, mean_of, mean_of_bases
@@ -67,9 +67,11 @@ def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
     kept: dict[tuple[str, ...], Any] = {}
     config = next((s.config for s in studies.values()), ())
+    scale = next((s.scale for s in studies.values()), "laptop")
     lines = []
     for claim in claims:
-        command = workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.query else ""
+        targets = [f"runs_{name}" for name in products.at_scale(claim.studies, scale)]
+        command = workflow_command(targets, config) if claim.query else ""
         lines += [replace(line, command=command) for line in _lines(claim, studies, kept)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
     adjusted = statistics.holm([lines[i].verdict.p for i in tested])
