@@ -64,7 +64,7 @@ class Rule(BaseModel):
 class Claim(BaseModel):
     """One entry. paper: a number; or one for each task, task/model and "overall"; or words where the paper gives none.
 
-    studies: whose runs the query reads (default: Table 1's, and its further seeds); query: its name, and its parameters.
+    studies: whose runs the query reads (default: Table 1's, also with further seeds); query: its name and parameters.
     scales: only judged at these, and elsewhere only measured (default: judged at all; at none, with not_testable).
     not_testable: why it is only measured, or why there is no query.
     by_definition: why it follows from how the methods are defined, whatever they learn: counted apart.
