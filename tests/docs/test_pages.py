@@ -50,26 +50,6 @@ def test_the_index_lists_every_page_once() -> None:
     assert sorted(listed) == sorted(p.removeprefix("docs/") if "/" in p else f"../{p}" for p in pages)
 
 
-def test_the_readmes_averages_are_those_of_the_whole_table() -> None:
-    def rows(page: str) -> list[list[str]]:
-        table = [line for line in prose(ROOT / page).splitlines() if line.startswith("| ")]
-        return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
-
-    whole = [row for row in rows("docs/results.md") if len(row) in (10, 14)]
-    excerpt = [row for row in rows("README.md") if len(row) == 7 and " ± " in row[1]]
-    assert [row[0] for row in excerpt] == ["base model", "+GRPO", "+DAPO", "+BAPO"]
-    for label, *averages in excerpt:
-        expected = []
-        for width, label_at, average_at in ((10, 0, 6), (14, 0, 3), (14, 7, 10)):
-            table = [row for row in whole if len(row) == width]
-            titles = [row[label_at] for row in table]
-            base = next(title for title in titles if title.startswith("**Qwen"))
-            at = titles.index(label if label in titles else base)
-            assert titles[at + 1].startswith("*paper")
-            expected += [table[at][average_at].split(" (sd")[0], table[at + 1][average_at]]
-        assert averages == expected, label
-
-
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_is_what_it_says(block: Block) -> None:
     """A language that is not known would hide commands from tests/docs/test_commands.py."""
