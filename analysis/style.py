@@ -23,7 +23,7 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
 WINE = "#882255"  # of Tol's muted scheme, safe as well
 
-#: method -> (colour, dash pattern); two methods never share both
+#: method -> (colour, dash pattern); two methods never share both, and only the base is dotted
 METHODS: dict[str, tuple[str, Any]] = {
     "base": ("#444444", (0, (1, 1))),
     "grpo": (BLUE, "-"),
@@ -33,13 +33,17 @@ METHODS: dict[str, tuple[str, Any]] = {
     "ba_ppo": (PURPLE, "-"),
     "grpo_v5": (SKY, (0, (5, 1.5))),
     "repo": (PURPLE, (0, (3, 1.2, 1, 1.2))),
-    "remix": (GREY, (0, (1, 1))),
+    "remix": (GREY, "-"),
     "bapo_without_x2": (ORANGE, (0, (4, 1.2))),
-    "bapo_without_x3": (BLACK, (0, (1.2, 1.2))),
+    "bapo_without_x3": (BLACK, (0, (4, 1.2))),
     "bapo": (VERMILLION, "-"),
 }
 #: colours of methods that this file does not know
 OTHERS = (BLUE, PURPLE, GREEN, ORANGE, BLACK, SKY, GREY)
+#: their markers, which the known ones lack; five and seven have no common divisor, so 35 methods differ
+MARKERS = "os^Dv"
+#: the most lines of a panel with bands: those of more cover each other
+BANDS = 6
 #: the three parts of a training batch, eq. 5
 PARTS = {
     "x1": ("$X_1$ filtered fresh", SKY),
@@ -51,9 +55,13 @@ WIDTH = 7.2  # inches: a page's text width
 
 
 def method_line(method: str, index: int = 0) -> dict[str, Any]:
-    """Return colour and dash of a method; one that this file does not know gets them by its index."""
-    colour, dash = METHODS.get(method, (OTHERS[index % len(OTHERS)], (0, (2.5 + index, 1, 1, 1))))
-    return {"color": colour, "linestyle": dash}
+    """Return colour and dash of a method; one that this file does not know gets them by its index, and a marker."""
+    if method in METHODS:
+        colour, dash = METHODS[method]
+        return {"color": colour, "linestyle": dash}
+    again, place = divmod(index, len(OTHERS))
+    marker = {"marker": MARKERS[index % len(MARKERS)], "markersize": 3.5, "markevery": 0.12}  # of the panel's diagonal
+    return {"color": OTHERS[place], "linestyle": (0, (4, 1.2)) if again % 2 else "-"} | marker
 
 
 def settings() -> Any:
@@ -91,18 +99,24 @@ def nothing(caption: str) -> tuple[Figure, pd.DataFrame]:
 
 
 def legend(fig: Figure, axes: Iterable[Axes], columns: int = 5, **options: Any) -> None:
-    """Draw one legend for panels above the figure, each label once, in as many ``columns`` as fit."""
+    """Draw one legend for panels above the figure, each label once, in as many ``columns`` as fit with a margin.
+
+    Rows beyond two make the figure higher, so that the panels keep their height.
+    """
     handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     for count in range(columns, 0, -1):
         drawn = fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=count, **options)
-        if count == 1 or drawn.get_window_extent().width < fig.bbox.width:
+        if count == 1 or drawn.get_window_extent().width < 0.98 * fig.bbox.width:
+            rows = -(-len(handles) // count)
+            fig.set_figheight(fig.get_figheight() + 0.16 * max(0, rows - 2))  # inches: a line of the legend's font
             return
         drawn.remove()
 
 
-def band(axes: Axes, x: Any, values: Any, **look: Any) -> None:
-    """Draw a line and a band around it. values [3, T]: the line, its low and its high end."""
-    axes.fill_between(x, values[1], values[2], color=look["color"], alpha=0.15, linewidth=0)
+def band(axes: Axes, x: Any, values: Any, among: int = 1, **look: Any) -> None:
+    """Draw a line and, among at most BANDS lines, a band around it. values [3, T]: the line, its low and high end."""
+    if among <= BANDS:
+        axes.fill_between(x, values[1], values[2], color=look["color"], alpha=0.15, linewidth=0)
     axes.plot(x, values[0], **look)
 
 

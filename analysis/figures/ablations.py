@@ -124,19 +124,19 @@ def accuracy_rows(block: Block, ends: Mapping[str, Result]) -> pd.DataFrame:
 
 
 def dots(axes: Axes, block: Block, ends: Mapping[str, Result], labels: Mapping[str, str]) -> None:
-    """Draw the accuracy of each method of ``labels`` in percent, from the top; its name has the colour of its curve."""
-    colours = {m: style.method_line(m, i)["color"] for i, m in enumerate(block.methods)}
+    """Draw the accuracy of each method of ``labels`` in percent, from the top; colour and marker are its curve's."""
+    looks = {m: style.method_line(m, i) for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:
-            mean, colour = ends[method].mean(AVERAGE), colours[method]
+            mean, colour = ends[method].mean(AVERAGE), looks[method]["color"]
             axes.plot(np.multiply(100, [mean.tested.low, mean.tested.high]), [row, row], color=colour, linewidth=1.2)
             axes.plot(np.multiply(100, mean.seed_means), [row + 0.2] * len(mean.seed_means), ".", color=colour, ms=2.5)
-            axes.plot(100 * mean.mean, row, "o", color=colour, markersize=4)
+            axes.plot(100 * mean.mean, row, looks[method].get("marker", "o"), color=colour, markersize=4)
     if BASE in ends:
         axes.axvline(100 * ends[BASE].mean(AVERAGE).mean, color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_yticks(range(len(labels)), list(labels.values()), fontsize=7)
     for tick, method in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_color(colours[method])
+        tick.set_color(looks[method]["color"])
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("test accuracy (%)")

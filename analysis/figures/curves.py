@@ -30,15 +30,16 @@ MEASURES = {
 
 
 def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Mapping[str, str] | None = None) -> None:
-    """Draw the mean over seeds of each method's rows, and a band from the lowest to the highest seed.
+    """Draw the mean over seeds of each method's rows, and among few a band from the lowest to the highest seed.
 
     labels: of the methods that are shown; by default all with their titles.
     """
-    for method in block.methods:
+    shown = [m for m in block.methods if labels is None or m in labels]
+    for method in shown:
         values = frames.of(rows, method=method).groupby("step")[column].agg(["mean", "min", "max"])
-        if len(values) and (labels is None or method in labels):
+        if len(values):
             label = labels[method] if labels else block.plain_title(method)
-            style.band(axes, values.index, values.to_numpy().T, label=label, **look(block, method))
+            style.band(axes, values.index, values.to_numpy().T, len(shown), label=label, **look(block, method))
     style.step_axis(axes, int(rows["step"].max()) if len(rows) else 1)
 
 
@@ -193,7 +194,7 @@ def _draw(
                 look(block, method),
                 rows[rows["highest"]],
             )
-            style.band(axes, rows["step"], values, label=block.plain_title(method), **drawn)
+            style.band(axes, rows["step"], values, len(methods), label=block.plain_title(method), **drawn)
             colour = drawn["color"]
             axes.plot(rows["step"], rows.filter(like="seed_"), color=colour, linewidth=0.5, alpha=0.7, zorder=2)
             if stars:
@@ -220,10 +221,11 @@ def pass_at_k(study: Study) -> tuple[Figure, pd.DataFrame]:
     places = [(block, name, title) for block in study.blocks for name, title in block.benchmarks]
     fig, panels = style.grid(frames.caption(study, "pass_at_k"), len(places), height=2.5, left="pass@k (%)")
     for axes, (block, benchmark, title) in zip(panels, places, strict=True):
-        for method, rows in frames.of_block(frame, block, benchmark=benchmark).groupby("method", sort=False):
+        drawn = frames.of_block(frame, block, benchmark=benchmark).groupby("method", sort=False)
+        for method, rows in drawn:
             label = "base model" if method == results.BASE else block.plain_title(method)
             values = rows[["mean", "low", "high"]].to_numpy().T
-            style.band(axes, rows["k"], values, label=label, **look(block, method))
+            style.band(axes, rows["k"], values, len(drawn), label=label, **look(block, method))
         axes.set_xscale("log", base=2)
         axes.set_xticks(TRIES, map(str, TRIES))
         axes.set_xlabel("k", labelpad=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import reading, text
+from analysis import reading, style, text
 from analysis.study import Block, Study
 from bapo.errors import UserError
 
@@ -89,5 +89,10 @@ def seed_words(blocks: Sequence[Block]) -> str:
 
 
 def caption(study: Study, *keys: str, **fields: object) -> str:
-    """Return sentences of ``words.yaml`` with the study's seeds and its note."""
-    return " ".join(text.words(*keys, seeds=seed_words(study.blocks), note=study.note, **fields))
+    """Return sentences of ``words.yaml`` with the study's seeds, its note, and which panels have bands.
+
+    A panel has a line a method, and may have the base's.
+    """
+    few = max(len(b.methods) for b in study.blocks) < style.BANDS
+    band = "band" if few else f"band, in panels of at most {style.BANDS} lines"
+    return " ".join(text.words(*keys, seeds=seed_words(study.blocks), note=study.note, band=band, **fields))

@@ -68,8 +68,9 @@ def test_spaced_steps_and_looks() -> None:
     assert bins.spaced([0, 118, 236, 354, 471], 4) == [0, 118, 354, 471]
     assert bins.spaced([100, 0], 4) == [0, 100]
     looks = [str(look) for look in style.METHODS.values()]
-    unknown = [str(tuple(style.method_line("gspo", i).values())) for i in range(9)]
-    assert len(set(looks)) == len(looks) and len(set(unknown)) == 9 and not set(unknown) & set(looks)
+    unknown = [style.method_line("gspo", i) for i in range(35)]
+    assert len(set(looks)) == len(looks) and not any("marker" in style.method_line(m) for m in style.METHODS)
+    assert len({(look["color"], look["marker"]) for look in unknown}) == 35
 
 
 # ------------------------------------------------------------------------------------------------ the data behind
@@ -110,9 +111,8 @@ def texts_of(fig: Any) -> list[tuple[str, Any]]:
     return [(t.get_text(), Text.get_window_extent(t, canvas.get_renderer())) for t in shown]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_text_is_cut_off_or_overlaps_and_the_caption_is_whole(name: str, drawn: Drawn) -> None:
-    fig, _ = drawn(name)
+def assert_readable(fig: Any) -> None:
+    """Assert that no text is cut off or overlaps another."""
     width, height = fig.get_size_inches() * fig.dpi
     found = texts_of(fig)
     assert len(found) > 8
@@ -121,7 +121,37 @@ def test_no_text_is_cut_off_or_overlaps_and_the_caption_is_whole(name: str, draw
     for (a, x), (b, y) in combinations(found, 2):
         across, along = min(x.x1, y.x1) - max(x.x0, y.x0), min(x.y1, y.y1) - max(x.y0, y.y0)
         assert across <= 1 or along <= 2, (a, b)  # pixels: ink boxes of neighbouring lines may touch
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_is_cut_off_or_overlaps_and_the_caption_is_whole(name: str, drawn: Drawn) -> None:
+    fig, _ = drawn(name)
+    assert_readable(fig)
     assert "2 seeds" in caption(fig) and caption(fig).endswith("it shows nothing.")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Return a study of eleven methods, some with long titles."""
+    equal = ("bapo", "bapo+v2", "bapo+v10", "bapo+fixed_0_2", "bapo_without_x3", "dapo", "bapo+gaussian")
+    methods = ("grpo", "dapo", "bapo", "bapo_without_x2", *(f"{m}+rollouts" for m in equal))
+    return load(write_simulated(tmp_path_factory.mktemp("many"), "many", {COUNTDOWN: methods}))
+
+
+@pytest.mark.parametrize("name", ["training_curves", "unsolved_share", "pass_at_k"])
+def test_many_methods_are_told_apart_in_the_legend_and_the_panels(name: str, many: Study) -> None:
+    fig, _ = draw(name, many)
+    assert_readable(fig)
+    handles, labels = fig.axes[0].get_legend_handles_labels()
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in handles}
+    assert len(looks) == len(labels) >= 11
+    assert "at most 6 lines" in caption(fig) and not any(axes.collections for axes in fig.axes)
+
+
+def test_a_panel_of_more_than_six_lines_has_no_bands(drawn: Drawn) -> None:
+    fig, frame = drawn("figure4_training_curves")
+    assert frame.groupby("task", sort=False)["method"].nunique().to_dict() == {"mathematics": 5, "countdown": 7}
+    assert [len(axes.collections) for axes in fig.axes] == [5, 0]
 
 
 # ------------------------------------------------------------------------------------------------ files, errors
