@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 #: the paper compares BAPO with GRPO and DAPO
 SHOWN = ("grpo", "dapo", "bapo")
 #: column of steps.parquet -> its name
-MEASURES = {
-    "reward_mean": "mean reward",
-    "entropy": "entropy (nats a token)",
-    "response_length": "response length (tokens)",
-}
+MEASURES = {"reward_mean": "mean reward", "entropy": "entropy (nats a token)", "response_length": "length (tokens)"}
 
 
 def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Mapping[str, str] | None = None) -> None:
