@@ -67,7 +67,7 @@ def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
     kept: dict[tuple[str, ...], Any] = {}
     config = next((s.config for s in studies.values()), ())
-    scale = next((s.scale for s in studies.values()), "laptop")
+    scale = next((s.scale for s in studies.values()), "")
     lines = []
     for claim in claims:
         targets = [f"runs_{name}" for name in products.at_scale(claim.studies, scale)]
