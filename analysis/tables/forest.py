@@ -1,16 +1,7 @@
-"""A forest plot of Table 1: BAPO minus GRPO here, with its interval, and in the paper.
-
-Each set of base models is a set of rows. To draw the sets of several runs together, give the data behind their plots;
-of two rows for the same set and task the later file's is drawn:
-
-    python -m analysis.tables.forest FOREST.csv ... OUT
-"""
+"""A forest plot of Table 1: BAPO minus GRPO here, with its interval, and in the paper."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +19,6 @@ TITLE = "BAPO minus GRPO, here and in the paper"
 METHOD, REFERENCE = "bapo", "grpo"
 METHODS, PLACE = (BASE, REFERENCE, METHOD), ["task", "model"]
 HERE, PAPER = "here", "the paper"
-KEYS = ["set", "task", "model"]
 #: column of the data, those of its interval -> title of its panel
 PANELS = {
     ("points", "low", "high"): "points of average accuracy",
@@ -70,10 +60,7 @@ def write(frame: pd.DataFrame, out: Path, note: str = "") -> list[Path]:
 
 
 def _figure(frame: pd.DataFrame, note: str) -> Figure:
-    sets = sorted(dict.fromkeys(frame["set"]), key=lambda name: (name == PAPER, name != HERE))
-    colours = dict(zip(sets, itertools.cycle((style.VERMILLION, *style.OTHERS)), strict=False))
-    places = frame.groupby(PLACE, sort=False)
-    rows = frame.assign(place=places.ngroup(), order=frame["set"].map(sets.index)).sort_values(["place", "order"])
+    rows = frame.assign(place=frame.groupby(PLACE, sort=False).ngroup())
     rows["y"] = np.arange(len(rows)) + 1.0 * rows["place"]  # a free line between two tasks
     seeds = frame["seeds"].dropna().astype(int)
     both = " and new training seeds" if seeds.min() > 1 else ""
@@ -82,11 +69,10 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
     fig, panels = style.grid(caption, len(PANELS), len(PANELS), 0.8 + 0.14 * rows["y"].max())
     for axes, (columns, title) in zip(panels, PANELS.items(), strict=True):
         axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
-        for name in sets:
-            here = rows[rows["set"] == name]
-            value, low, high = (here[column].astype(float) for column in columns)
-            look = {"color": style.BLACK, "fmt": "x"} if name == PAPER else {"color": colours[name], "fmt": "o"}
-            style.whiskers(axes, value, here["y"], (low, high), label=name, capsize=0, **look)
+        for name, colour, mark in ((HERE, style.VERMILLION, "o"), (PAPER, style.BLACK, "x")):
+            drawn = rows[rows["set"] == name]
+            value, low, high = (drawn[column].astype(float) for column in columns)
+            style.whiskers(axes, value, drawn["y"], (low, high), label=name, capsize=0, color=colour, fmt=mark)
         axes.set_ylim(rows["y"].max() + 0.7, -0.7)
         axes.set_yticks([])
         axes.set_xlabel(title)
@@ -95,16 +81,3 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
     panels[0].grid(axis="y", visible=False)
     style.legend(fig, panels)
     return fig
-
-
-def main(files: Sequence[str]) -> None:
-    """Draw the sets of several runs: the data behind their plots, then the folder to write to."""
-    import pandas as pd
-
-    *behind, out = files
-    frame = pd.concat([pd.read_csv(path) for path in behind]).drop_duplicates(KEYS, keep="last")
-    print(*write(frame, Path(out)))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The forest plot of Table 1: its numbers by hand, several sets of base models, and what it draws."""
+"""The forest plot of Table 1: its numbers by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from support.runs import place, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.statistics import t_quantile
-from analysis.tables.table1 import forest
 
 NAMES = ("cd34", "cd4")
 
@@ -58,18 +57,3 @@ def test_the_numbers_by_hand(written: Path) -> None:
     half = t_quantile(3.797) * 100 * 16 / 3 * (25 / 288) ** 0.5
     assert frame.share_high["here"] == pytest.approx(500 / 3 + half, rel=1e-3)
     assert frame.share_low["here"] == pytest.approx(500 / 3 - half, rel=1e-3)
-
-
-def test_a_later_file_replaces_its_own_set_and_the_paper_comes_last(
-    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    earlier = pd.read_csv(written / "table1_forest.csv")
-    earlier["points"] += 1
-    other = earlier[earlier.set == "here"].assign(set="other bases")
-    pd.concat([earlier, other]).to_csv(tmp_path / "earlier.csv", index=False)
-    legends = []
-    monkeypatch.setattr(forest.style, "legend", lambda fig, panels: legends.append(panels[0]))
-    forest.main([str(tmp_path / "earlier.csv"), str(written / "table1_forest.csv"), str(tmp_path)])
-    frame = pd.read_csv(tmp_path / "table1_forest.csv").set_index("set")
-    assert frame.points.round(2).to_dict() == {"other bases": 32.25, "here": 31.25, "the paper": 10.84}
-    assert legends[0].get_legend_handles_labels()[1] == ["here", "other bases", "the paper"]
