@@ -26,7 +26,7 @@ settings.load_profile("suite")
 #: a check by algebra is limited by its CPU time alone, so that a busy machine changes no verdict
 pool.shared().wall_seconds = 600.0
 #: files that take minutes: one that begins last leaves the other workers idle
-LONG = ("test_end_to_end.py", "test_slurm.py", "test_pocket.py", "test_verl_runs.py")
+LONG = ("test_slurm.py", "test_pocket.py", "test_golden.py", "test_end_to_end.py", "test_verl_runs.py")
 
 
 def pytest_collection_finish() -> None:
@@ -35,7 +35,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
 """Scale pocket_smoke through Snakemake: the real SmolLM2 from the registry, trained and evaluated for a few steps.
 
-One of the scale's two seeds: the tests are to end within the hour.
+One of the scale's two seeds, and not DAPO, whose batches take longest: the tests are to end within the hour.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ pytestmark = pytest.mark.system
 
 
 MODEL = "smollm2-135m-instruct"
-TASKS, METHODS = ("mathematics", "countdown"), ("grpo", "dapo", "bapo")
+TASKS, METHODS = ("mathematics", "countdown"), ("grpo", "bapo")
+ROWS = ("seeds=[1]", f"methods=[{','.join(METHODS)}]")
 NO_REGISTRY = "pip cannot download it"
 
 
@@ -42,7 +43,7 @@ NO_REGISTRY = "pip cannot download it"
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Table 1 of the scale; skips where no registry is reached."""
     folder = tmp_path_factory.mktemp("pocket")
-    words = ("--cores=2", "table1", "--config", "scale=pocket_smoke", "seeds=[1]", "tracking=none", "set=['threads=1']")
+    words = ("--cores=2", "table1", "--config", "scale=pocket_smoke", *ROWS, "tracking=none", "set=['threads=1']")
     done = snakemake(folder, *words)
     said = done.stdout + done.stderr
     if NO_REGISTRY in said and not _registry_answers(folder):
@@ -87,7 +88,7 @@ def test_what_came_from_the_registry_stays_what_it_is(results: Path) -> None:
     first, *trained = ((folder / "chat_template.jinja").read_text(encoding="utf-8") for folder in folders)
     assert "<|im_start|>" in first and trained == [first] * len(TASKS) * len(METHODS)
     text = (results / "tables" / "table1.md").read_text(encoding="utf-8")
-    titles = ("SmolLM2 135M Instruct", "Sums-2", "Sums-3", "CD-2", "CD-3", "GRPO", "DAPO", "+BAPO")
+    titles = ("SmolLM2 135M Instruct", "Sums-2", "Sums-3", "CD-2", "CD-3", "GRPO", "+BAPO")
     assert [title for title in titles if title not in text] == []
     assert "dequantised from four bits" in " ".join(text.split())
 
