@@ -66,7 +66,7 @@ def test_the_base_says_what_it_is(results: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("task", "benchmarks"), zip(TASKS, ({"sum2", "sum3"}, {"cd2", "cd3"}), strict=True))
+@pytest.mark.parametrize(("task", "benchmarks"), [*zip(TASKS, ({"sum2", "sum3"}, {"cd2", "cd3"}), strict=True)])
 def test_runs_train_on_real_responses(results: Path, task: str, benchmarks: set[str], method: str) -> None:
     run = results / task / MODEL / method / "seed1"
     steps = pd.read_parquet(run / "steps.parquet")
