@@ -35,7 +35,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest."""
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    items.sort(key=lambda item: (*LONG, item.path.name).index(item.path.name))
 
 
 @pytest.hookimpl(tryfirst=True)
