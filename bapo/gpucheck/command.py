@@ -101,6 +101,16 @@ def config_of(folder: Path, device: str) -> Config:
     return compose_config(overrides(folder, device))
 
 
+@dataclass(frozen=True)
+class Row:
+    """What was looked at, whether it is fine, what was found, and the cure where it is not."""
+
+    name: str
+    fine: bool
+    found: str
+    cure: str
+
+
 class Failed(Exception):
     """A job of the check failed; the argument is its row."""
 
@@ -144,7 +154,7 @@ def machine(device: str) -> list[Row]:
     for name, code in looks.items():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
-        found.append(judged(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
+        found.append(Row(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
     return found
 
 
@@ -163,7 +173,7 @@ def trained(folder: Path, device: str) -> list[Row]:
     home, log = run_directory(config), folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
     if not _job(folder, device, "train", "training", until=f"step {KILLED_AFTER}/"):
-        raise Failed(Row(name, WRONG, "the run was over before it could be killed", "give the command again"))
+        raise Failed(Row(name, False, "the run was over before it could be killed", "give the command again"))
     _job(folder, device, "train", "resumed training")
     steps = read_table(home / TABLE)
     gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
@@ -171,20 +181,20 @@ def trained(folder: Path, device: str) -> list[Row]:
     ages, right = steps["staleness"].astype(int).tolist(), expected_ages(config)
     went_on = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
     return [
-        judged(
+        Row(
             "BAPO steps",
             ages == right and updates > 0,
             f"{len(steps)} of {STEPS}, {updates} updates, rollout policy {ages} steps old",
             f"there should be updates, and a rollout policy {right} steps old; report this with {home / 'verl.log'}",
         ),
-        judged(
+        Row(
             "rollouts in training",
             gap <= MISMATCH[device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
             f"{clipped:.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         ),
-        judged(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
+        Row(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
     ]
 
 
@@ -202,7 +212,7 @@ def evaluated(folder: Path, device: str) -> list[Row]:
     _job(folder, device, "evaluate", "evaluation")
     result = read_json(run_directory(config_of(folder, device)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
     found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
-    return [judged("evaluation", result["problems"] == PROMPTS, found, "report this")]
+    return [Row("evaluation", result["problems"] == PROMPTS, found, "report this")]
 
 
 def last_error(text: str) -> str:
@@ -228,7 +238,7 @@ def _job(folder: Path, device: str, command: str, title: str, until: str | None 
         try:
             while process.poll() is None and not killed:
                 if time.monotonic() > end:
-                    raise Failed(Row(title, WRONG, f"not done after {LIMIT} s", f"see {log}"))
+                    raise Failed(Row(title, False, f"not done after {LIMIT} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.5)
         finally:  # also on Ctrl-C, which a session of its own does not get
@@ -237,37 +247,21 @@ def _job(folder: Path, device: str, command: str, title: str, until: str | None 
             process.wait()
     if process.returncode and not killed:
         found = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        raise Failed(Row(title, WRONG, found[:300], f"see {log}"))
+        raise Failed(Row(title, False, found[:300], f"see {log}"))
     return killed
 
 
 # ------------------------------------------------------------------------------------------------ the table
 
-FINE, WRONG = "fine", "NOT"
-
-
-@dataclass(frozen=True)
-class Row:
-    """What was looked at, FINE or WRONG, what was found, and the cure where it is wrong."""
-
-    name: str
-    state: str
-    found: str
-    cure: str = ""
-
-
-def judged(name: str, ok: bool, found: str, cure: str) -> Row:
-    return Row(name, FINE if ok else WRONG, found, "" if ok else cure)
-
 
 def wrong(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row.state == WRONG]
+    return [row for row in rows if not row.fine]
 
 
 def table(rows: Sequence[Row]) -> str:
     """Write the rows for people, the cures behind them."""
     width = max(len(row.name) for row in rows)
-    lines = [f"{row.state:<5}{row.name:<{width}}  {row.found}" for row in rows]
+    lines = [f"{'fine' if row.fine else 'NOT':<5}{row.name:<{width}}  {row.found}" for row in rows]
     for row in wrong(rows):
         lines += ["", *textwrap.wrap(f"{row.name}: {row.cure}", 110)]
     return "\n".join([*lines, "", f"gpu-check: {len(wrong(rows))} of {len(rows)} are not fine"]) + "\n"

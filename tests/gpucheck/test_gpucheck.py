@@ -12,9 +12,9 @@ from support.vllm_cpu import needs_vllm
 
 from bapo.__main__ import main
 from bapo.gpucheck import command
-from bapo.gpucheck.command import FINE, WRONG, Row
+from bapo.gpucheck.command import Row
 
-GOOD = Row("vllm", FINE, "can be imported")
+GOOD = Row("vllm", True, "can be imported", "")
 
 
 def test_a_machine_that_cannot_run_is_told_before_anything_starts(
@@ -31,7 +31,7 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     assert main(["gpu-check"]) == 1
     lines = capsys.readouterr().out.splitlines()
     rows = {line[5:].split("  ")[0].strip(): line[:4].strip() for line in lines[:4]}
-    assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), WRONG) | {"verl": FINE}
+    assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), "NOT") | {"verl": "fine"}
     assert "RuntimeError: The NVIDIA driver is too old" in lines[0] and "ImportError: libcudart" in lines[1]
     assert {row.name for row in command.machine("cpu")} == {"vllm", "verl"}
 
@@ -41,7 +41,7 @@ def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypa
     script = "print('ValueError: first'); print('torch.OutOfMemoryError: no memory'); print('bye'); exit(1)"
     monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", script))
     first, last = command.checked(tmp_path, "cpu")
-    assert (first, last.state, last.found) == (GOOD, WRONG, "torch.OutOfMemoryError: no memory")
+    assert (first, last.fine, last.found) == (GOOD, False, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
 
 

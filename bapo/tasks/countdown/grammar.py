@@ -58,7 +58,7 @@ class _Refused(Exception):
 # ------------------------------------------------------------------------------------------------ expressions
 
 _SPACE = " \t\r\n"
-_TOKEN = re.compile(r"[ \t\r\n]*(?:(0|[1-9][0-9]*)|([-+*/()]))")
+_TOKEN = re.compile(r"(0|[1-9][0-9]*)|([-+*/()])|([^ \t\r\n])")
 
 
 def _tokens(text: str) -> list[int | str]:
@@ -67,16 +67,12 @@ def _tokens(text: str) -> list[int | str]:
     if len(text) > MAX_EXPRESSION:
         raise _Refused("too-long")
     tokens: list[int | str] = []
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise _Refused("equals-sign" if text[position:].lstrip(_SPACE).startswith("=") else "bad-character")
-        number, sign = match.groups()
-        if number and len(number) > MAX_DIGITS:
+    for number, sign, other in _TOKEN.findall(text):
+        if other:
+            raise _Refused("equals-sign" if other == "=" else "bad-character")
+        if len(number) > MAX_DIGITS:
             raise _Refused("too-many-digits")
         tokens.append(int(number) if number else sign)
-        position = match.end()
     return tokens
 
 
