@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import figures, products, tables
+from analysis import audit, figures, paper, products, study, tables
 from analysis.commands import OF_ANALYSIS
 from bapo.errors import UserError
 from bapo.store import provenance
@@ -99,22 +99,16 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
 
 def _table(options: argparse.Namespace) -> Made:
-    from analysis import study
-
     files = tables.write(options.command, study.load(options.study), options.out)
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
     return Made(files, [options.study], said)
 
 
 def _figure(options: argparse.Namespace) -> Made:
-    from analysis import study
-
     return Made(figures.draw(options.name, study.load(options.study), options.out), [options.study])
 
 
 def _audit(options: argparse.Namespace) -> Made:
-    from analysis import audit, paper
-
     found = audit.audit(paper.load())
     page = audit.markdown(found)
     written = audit.write(options.out, page, found) if options.out else []
@@ -204,14 +198,12 @@ def inputs(paths: Sequence[Path]) -> list[Path]:
 
 def _listed(file: Path) -> list[Path]:
     """Return the runs of a study file, or of a sweep's trials."""
-    from analysis.study import placed
-
     content = read_json(file)
     if "trials" in content:
         runs = [seed["run"] for trial in content["trials"] for seed in trial["seeds"].values()]
         return [Path(run) for run in (*content["reference"]["runs"].values(), *runs)]
     starts = [(start["run"], depth) for key, depth in (("cells", 4), ("bases", 3)) for start in content.get(key, ())]
-    return [placed(file, Path(run), depth) for run, depth in starts]
+    return [study.placed(file, Path(run), depth) for run, depth in starts]
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:

@@ -78,7 +78,7 @@ def _listed(values: Mapping[str, float], form: str = ".2f") -> str:
 def averages(published: Published) -> Iterator[Finding]:
     """Find a printed average that its own cells do not give, whatever was rounded; all cells must be there."""
     for block, row in published.rows:
-        wanted = [name for name in block.numbered if name in published.setup.problems]
+        wanted = [name for name in block.numbered if name in published.setup["problems"]]
         parts, printed = [row.cells[n] for n in wanted if n in row.cells], row.cells.get(AVERAGE)
         if len(parts) < len(wanted) or printed is None:
             continue
@@ -108,8 +108,8 @@ def granularity(published: Published) -> Iterator[Finding]:
     """Values that no count can give with the stated number of runs, and the number of runs that a column does fit."""
     setup = published.setup
     titles = {name: title for block in published.blocks for name, title in block.numbered.items()}
-    for column, n in setup.problems.items():
-        title, runs = titles[column], setup.runs
+    for column, n in setup["problems"].items():
+        title, runs = titles[column], setup["runs"]
         cells: list[Cell] = []  # of the paper's own rows
         for block, row in (place for place in published.rows if column in place[1].cells):
             cell, borrowed = row.cells[column], BORROWED in row.title
@@ -172,11 +172,13 @@ def gains(published: Published) -> Iterator[Finding]:
     def percent(a: Cell, b: Cell) -> float:
         return 100 * (a.value - b.value) / b.value
 
-    for entry in published.setup.gains:
-        pairs = list(published.pairs(entry.of, entry.over, entry.column))
+    counted = published.setup["problems"]
+    for entry in published.setup.get("gains", ()):
+        of, over, stated = (entry[key] for key in ("of", "over", "stated"))
+        pairs = list(published.pairs(of, over, AVERAGE))
         each = {block.title: percent(a, b) for block, a, b in pairs}
-        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if name in published.setup.problems]
-        cells = [p for block, name in averaged for p in published.pairs(entry.of, entry.over, name) if p[0] is block]
+        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if name in counted]
+        cells = [p for block, name in averaged for p in published.pairs(of, over, name) if p[0] is block]
         top, bottom = math.fsum(a.value for _, a, _ in pairs), math.fsum(b.value for _, _, b in pairs)
         ways = {
             "mean of the relative gains": fmean(each.values()),
@@ -184,46 +186,47 @@ def gains(published: Published) -> Iterator[Finding]:
             "mean gain in points": fmean(a.value - b.value for _, a, b in pairs),
             "mean of the relative gains of all cells": fmean(percent(a, b) for _, a, b in cells),
         }
-        unit = 0.5 * 10.0 ** -len(f"{entry.stated:g}".partition(".")[2])  # half of the last digit that is stated
-        if any(abs(value - entry.stated) <= unit for value in ways.values()):
+        unit = 0.5 * 10.0 ** -len(f"{stated:g}".partition(".")[2])  # half of the last digit that is stated
+        if any(abs(value - stated) <= unit for value in ways.values()):
             continue
         subsets = [names for size in range(1, len(each)) for names in combinations(each, size)]
-        alone = [" and ".join(s) for s in subsets if abs(fmean(each[n] for n in s) - entry.stated) <= unit]
+        alone = [" and ".join(s) for s in subsets if abs(fmean(each[n] for n in s) - stated) <= unit]
         said = {"blocks": _listed(each), "ways": _listed(ways)}
         said["subsets"] = f"; it is the mean over {' or '.join(alone)} alone" if alone else ""
-        yield _found("gain", entry.where, "gain", {"stated": entry.stated, **each, **ways}, **said)
+        yield _found("gain", entry["where"], "gain", {"stated": stated, **each, **ways}, **said)
 
 
 def ratios(published: Published) -> Iterator[Finding]:
     """Find a stated ratio of two rows in one column that the column does not give."""
-    for entry in published.setup.ratios:
-        for block, a, b in published.pairs(entry.of, entry.over, entry.column):
-            ratio = a.value / b.value
-            if abs(ratio - entry.stated) > ABOUT * entry.stated / 2:
-                numbers = {"stated": entry.stated, "ratio": ratio}
-                yield _found("ratio", entry.where, "ratio", numbers, a=a.text, b=b.text, title=block.title)
+    for entry in published.setup.get("ratios", ()):
+        for block, a, b in published.pairs(entry["of"], entry["over"], entry["column"]):
+            ratio, stated = a.value / b.value, entry["stated"]
+            if abs(ratio - stated) > ABOUT * stated / 2:
+                numbers = {"stated": stated, "ratio": ratio}
+                yield _found("ratio", entry["where"], "ratio", numbers, a=a.text, b=b.text, title=block.title)
 
 
 def budgets(published: Published) -> Iterator[Finding]:
     """Find printed rollouts that the stated steps, epochs and sizes do not give."""
-    for entry, block in ((e, b) for e in published.setup.budgets for b in published.blocks if b.key == e.model):
-        per_step = entry.batch * entry.group
-        expected = entry.steps * per_step
-        rows = [r for r in block.rows if r.method in entry.rows and entry.column in r.cells]
-        for cell in dict.fromkeys(r.cells[entry.column] for r in rows):
+    entries = [(e, b) for e in published.setup.get("budgets", ()) for b in published.blocks if b.key == e["model"]]
+    for entry, block in entries:
+        steps, per_step, column = entry["steps"], entry["batch"] * entry["group"], entry["column"]
+        expected = steps * per_step
+        rows = [r for r in block.rows if r.method in entry["rows"] and column in r.cells]
+        for cell in dict.fromkeys(r.cells[column] for r in rows):
             if abs(expected - cell.value) <= max(cell.half_unit, ABOUT * expected):
                 continue
-            titles = ", ".join(r.title for r in rows if r.cells[entry.column] == cell)
-            numbers = {"printed": cell.value, "implied_steps": cell.value / per_step, "steps": entry.steps}
-            said = entry.model_dump(include={"batch", "group", "epochs", "train"})
-            said |= {"text": cell.text, "by_epochs": entry.epochs * entry.train / entry.batch, "place": entry.where}
-            said["thousands"] = expected / 1000
+            titles = ", ".join(r.title for r in rows if r.cells[column] == cell)
+            numbers = {"printed": cell.value, "implied_steps": cell.value / per_step, "steps": steps}
+            said = {key: entry[key] for key in ("batch", "group", "epochs", "train")} | {"text": cell.text}
+            said["by_epochs"] = entry["epochs"] * entry["train"] / entry["batch"]
+            said |= {"place": entry["where"], "thousands": expected / 1000}
             yield _found("budget", f"{block.title}: {titles}", "budget", numbers | {"expected": expected}, **said)
 
 
 def same(published: Published) -> Iterator[Finding]:
     """Find one quantity with different numbers."""
-    for quantity, places in published.setup.same.items():
+    for quantity, places in published.setup.get("same", {}).items():
         if len(set(places.values())) > 1:
             yield Finding("same quantity", quantity, _listed(places, "g"), places)
 
@@ -244,10 +247,10 @@ def best_case(mu: float, factor: float) -> float:
 
 def constants(published: Published) -> Iterator[Finding]:
     """K1 to K3 for the stated thresholds; premises that do not hold; how often the bound can be positive."""
-    if not (entry := published.setup.theorem):
+    if not (entry := published.setup.get("theorem")):
         return
-    group, c1, where = entry.group, entry.c1, entry.where
-    low, high = zip(entry.c2, entry.c3, strict=True)
+    group, c1, where = entry["group"], entry["c1"], entry["where"]
+    low, high = zip(entry["c2"], entry["c3"], strict=True)
     numbers = {"K1": theory.k1(group), "K2": theory.k2(c1), "K3_low": theory.k3(*low), "K3_high": theory.k3(*high)}
     equal = " (equal)" if math.isclose(numbers["K1"], numbers["K2"]) else ""
     yield _found("theorem", where, "constants", numbers, group=group, c1=c1, equal=equal, low=low, high=high)

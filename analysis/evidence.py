@@ -23,7 +23,8 @@ import json
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analysis import reading
 from analysis.sharing import Packed
@@ -34,9 +35,6 @@ from bapo.experiments.identity import digest
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, PROBE, STEPS, SUMMARY, Json, read_json
 from bapo.validate import parse_yaml
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: the most bytes of one file
 LARGEST = 1_000_000
@@ -94,8 +92,6 @@ def _table_of(path: PurePosixPath) -> str | None:
 
 def _tables(sealed: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
     """Return the tables of sealed files, by their path in the scale's folder."""
-    import pandas as pd
-
     parts: dict[str, list[pd.DataFrame]] = {}
     for name, file in sorted(sealed.items()):
         table = _table_of(PurePosixPath(name))
@@ -191,8 +187,6 @@ def _distinct(values: Iterable[object]) -> list[object]:
 
 def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
     """Return ``about.json`` and the tables of evidence. Raises UserError where the file is missing or damaged."""
-    import pandas as pd
-
     try:
         with zipfile.ZipFile(file) as archive:
             if sum(member.file_size for member in archive.infolist()) > 10 * LARGEST:

@@ -13,15 +13,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from bapo.errors import UserError
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STUDY = "study.json"
 #: a column of steps.parquet -> its names in logs of verl and of TRL; the first that a record has counts
@@ -128,8 +127,6 @@ def steps_of(log: Log) -> pd.DataFrame:
 
     Raises UserError where no record has a reward.
     """
-    import pandas as pd
-
     rows: dict[int, dict[str, float]] = {}
     for place, record in log.records.items():
         if not any(name in record for name in NAMES["reward_mean"]):

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.file_proxy import FileProxy
 from rich.live import Live
+from rich.markdown import Markdown
 from rich.text import Text
 from snakemake.logging import LogEvent
 
@@ -78,8 +79,6 @@ class Line(logging.Handler):
             self.live.stop()
 
     def _ended(self, job: Any) -> None:
-        from rich.markdown import Markdown
-
         if job and job.rule_name == FIRST_LOOK:
             look = Path(job.output[0]).read_text(encoding="utf-8")
             page = re.sub(r"^!\[.*\n?", "", look, flags=re.MULTILINE).rstrip()

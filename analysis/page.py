@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pandas as pd
+
+from analysis.study import Study
 from analysis.text import BOLD, MISSING, UNDERLINE, write_csv
 from bapo.store.files import write_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from analysis.study import Study
-
     #: the content of a CSV file
     Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
 
@@ -183,8 +182,6 @@ class Page:
 
     def write(self, out: Path, name: str, numbers: Rows, **more: Rows) -> list[Path]:
         """Write NAME.csv with the numbers, NAME.md, NAME.tex, and NAME_KEY.csv for each of ``more``."""
-        import pandas as pd
-
         frames = {out / f"{name}.csv": numbers} | {out / f"{name}_{key}.csv": rows for key, rows in more.items()}
         for path, rows in frames.items():
             write_csv(path, pd.DataFrame(rows))

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis import reading
 from analysis.reading import NotRecorded
 from analysis.study import Block, Study
 from bapo.store.files import PROBE
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: (correct answers of each prompt at the start [n], now [n]) -> a number or an array, the same shape for every pair
 Value = Callable[[np.ndarray, np.ndarray], Any]

@@ -50,15 +50,13 @@ class Product:
     """A table or a figure.
 
     made_by: a module of the analysis, whose ``write`` makes a table; the function of a figure has the figure's name.
-    curves: it reads the evaluations of kept checkpoints. partial: it says itself which runs are missing, or can do
-    without them.
+    curves: it reads the evaluations of kept checkpoints.
     """
 
     name: str
     title: str
     made_by: str
     curves: bool = False
-    partial: bool = False
 
     @property
     def number(self) -> str:
@@ -82,11 +80,11 @@ def _with(stem: str, suffixes: Sequence[str]) -> list[str]:
 
 #: a table's name is also its command of ``python -m analysis``
 TABLES = _named(
-    Product(MAIN, "accuracy on every benchmark", "tables.table1", partial=True),
+    Product(MAIN, "accuracy on every benchmark", "tables.table1"),
     Product("table2", "computational overhead", "tables.table2"),
     Product("table3", "hyper-parameters as used", "tables.table3"),
     Product("table4", "data sets as loaded", "tables.table4"),
-    Product("checkpoint_choice", "Which checkpoint to report", "beyond.checkpoints", curves=True, partial=True),
+    Product("checkpoint_choice", "Which checkpoint to report", "beyond.checkpoints", curves=True),
     Product("variance", "Variance: problems, seeds and samples", "beyond.variance"),
     Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "beyond.theory"),
     Product("regimes", "Difficulty regimes", "beyond.regimes"),
@@ -96,7 +94,7 @@ TABLES = _named(
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(GATES, "Gates and decision, written down before the runs", "beyond.gates"),
-    Product(FIRST_LOOK, "First look", "tables.first_look", partial=True),
+    Product(FIRST_LOOK, "First look", "tables.first_look"),
 )
 #: figures, the paper's in its order
 FIGURES = _named(

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from analysis import statistics
 from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class NotRecorded(UserError):
@@ -33,6 +32,10 @@ class Outcomes:
     @property
     def samples(self) -> int:
         return self.correct.shape[-1]
+
+    def pass_at(self, k: int) -> np.ndarray:
+        """Return the chance that one of k samples is correct [S, n]."""
+        return statistics.pass_at_k(self.correct.sum(axis=2, dtype=int), self.samples, k)
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,6 @@ def _require_alike(cells: Sequence[Cell | Base], described: Sequence[object], na
 
 def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:
     """Return rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
-    import pandas as pd
-
     parts = []
     for cell in block.methods[method]:
         frame = table(cell, STEPS, study, ["step", *columns])

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from analysis import audit, paper, text
@@ -48,8 +50,6 @@ def write(home: Path, out: Path | None = None) -> Path:
 
     A project's page has no paper. Raises UserError where the folder does not exist or a file in it is damaged.
     """
-    import jinja2
-
     title = project.title()
     if not home.is_dir():
         raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if title else MAIN}`")
@@ -131,8 +131,6 @@ def _titled(path: Path) -> tuple[str, str]:
 
 def markdown(page: str) -> Markup:
     """Return Markdown as HTML, its headings two levels lower. Raw HTML is shown as text but for our <br> and <u>."""
-    from markdown_it import MarkdownIt
-
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
     shown = parser.renderer.render([*_lowered(parser.parse(page))], parser.options, {})
     shown = shown.replace("&lt;br&gt;", "<br>").replace("<table>", '<div class="scroll"><table>')

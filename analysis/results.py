@@ -24,14 +24,10 @@ LEVEL = 1 - statistics.CONFIDENCE
 COSTS = ("rollouts", "generated_tokens", "seconds", "updates", "forward_flops", "backward_flops")
 
 
-#: columns of :func:`cost_cells`
-COST_HEADER = ("Rollouts", "Updates", "FLOPs")
-
-
-def cost_cells(costs: Mapping[str, float]) -> list[str]:
-    """Return rollouts, updates and FLOPs (forward and backward) of a run."""
-    flops = costs["forward_flops"] + costs["backward_flops"]
-    return [text.thousands(costs["rollouts"]), text.thousands(costs["updates"]), text.operations(flops)]
+def cost_cells(costs: Mapping[str, float]) -> dict[str, str]:
+    """Return rollouts, updates and FLOPs (forward and backward) of a run, under their headers."""
+    flops = text.operations(costs["forward_flops"] + costs["backward_flops"])
+    return {"Rollouts": text.thousands(costs["rollouts"]), "Updates": text.thousands(costs["updates"]), "FLOPs": flops}
 
 
 @dataclass(frozen=True)
@@ -144,12 +140,6 @@ def shares(rows: Sequence[Result], column: str) -> dict[str, statistics.SeedMean
             tables = statistics.share_of_gain(a.tables, b.tables, of[BASE].column(column))
             found[row.method] = statistics.mean_over_seeds(*tables)
     return found
-
-
-def share_columns(share: statistics.SeedMean | None) -> dict[str, float]:
-    """Return a share of GRPO's gain with its 95% interval in percent: columns of a CSV file, NaN without it."""
-    ends = (share.mean, share.tested.low, share.tested.high) if share else [float("nan")] * 3
-    return dict(zip(("share", "share_low", "share_high"), (100 * end for end in ends), strict=True))
 
 
 @dataclass(frozen=True)

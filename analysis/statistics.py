@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -79,38 +80,26 @@ def clustered(outcomes: np.ndarray) -> Estimate:
     return Estimate(float(p.mean()), float(np.sqrt(p.var(ddof=1) / n)) if n > 1 else float("nan"), n - 1)
 
 
-def sampling_noise(outcomes: np.ndarray) -> float:
+def sampling_noise(outcomes: np.ndarray) -> np.ndarray:
     """Standard error on THESE problems, from sampling alone: sqrt(sum p_i (1 - p_i) / (K - 1)) / n.
 
-    outcomes: 0/1 [n, K]. NaN for K = 1.
+    outcomes: 0/1 [..., n, K], returned [...]. NaN for K = 1.
     """
-    outcomes = np.asarray(outcomes, dtype=np.float64)
-    n, k = outcomes.shape
-    p = outcomes.mean(axis=1)
-    return float(np.sqrt((p * (1 - p)).sum() / (k - 1)) / n) if k > 1 else float("nan")
+    (n, k), p = outcomes.shape[-2:], outcomes.mean(axis=-1)
+    return np.sqrt((p * (1 - p)).sum(axis=-1) / (k - 1 or np.nan)) / n
 
 
 def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
-    """Unbiased pass@k of each problem [n]: 1 - C(K - c, k) / C(K, k), as a product that cannot overflow.
+    """Unbiased pass@k of each problem: 1 - C(K - c, k) / C(K, k); NaN for k > K. Chen et al. 2021, section 2.1.
 
-    correct: c [n], integers in 0..K; samples: K. Chen et al. 2021, section 2.1.
+    correct: c, integers in 0..K, of any shape; samples: K.
     """
-    if not 1 <= k <= samples:
-        raise ValueError(f"pass@{k} needs 1 <= k <= {samples} samples")
-    c = np.asarray(correct, dtype=np.int64)
-    wrong = samples - c
-    # C(K-c, k) / C(K, k) = prod over i = 0..k-1 of (K - c - i) / (K - i); a factor 0 once K - c < k
-    i = np.arange(k)
-    factors = np.clip(wrong[:, None] - i, 0, None) / (samples - i)
-    return 1.0 - factors.prod(axis=1)
+    from scipy.special import comb
+
+    return 1 - comb(samples - correct, k) / (comb(samples, k) or np.nan)
 
 
 # ------------------------------------------------------------------------------------------------ several seeds
-
-
-def seed_spread(values: Sequence[float]) -> float:
-    """Standard deviation between training seeds (S - 1 in the denominator); NaN for one seed."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -147,10 +136,14 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class SeedMean(OverSeeds):
-    """A mean over training seeds and problems. seed_means [S]: each seed's accuracy; seed_sd: their spread."""
+    """A mean over training seeds and problems. seed_means [S]: each seed's accuracy."""
 
     seed_means: tuple[float, ...] = ()
-    seed_sd: float = float("nan")
+
+    @property
+    def seed_sd(self) -> float:
+        """Standard deviation between training seeds (S - 1 in the denominator); NaN for one seed."""
+        return float(np.std(self.seed_means, ddof=1)) if self.seeds > 1 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -165,7 +158,7 @@ class SeedDifference(OverSeeds):
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. tables: of each benchmark, [S, n] or [S, n, K]; seeds: the training seed of each row.
+    """One side of a comparison. tables: of each benchmark, [S, n]; seeds: the training seed of each row.
 
     Without seeds it is one given model (the base), which is no sample of training runs and adds no seed variance.
     """
@@ -177,14 +170,6 @@ class Side:
         """Return the rows of these training seeds, in this order."""
         rows = [self.seeds.index(seed) for seed in seeds]
         return Side([table[rows] for table in self.tables], seeds)
-
-
-def _table(values: np.ndarray) -> np.ndarray:
-    """[S, n] of problem means, from [S, n] or [S, n, K]."""
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim not in (2, 3):
-        raise ValueError(f"expected [seeds, problems] or [seeds, problems, samples], got shape {values.shape}")
-    return values if values.ndim == 2 else values.mean(axis=2)
 
 
 def _problem_variance(columns: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -244,25 +229,26 @@ def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tupl
     return Estimate(mean, float(np.sqrt(total)), max(float(total**2 / weights), least) if weights > 0 else problems[1])
 
 
+def _parts(means: Sequence[np.ndarray], trained: Sequence[Sequence[np.ndarray]]) -> dict[str, Any]:
+    """Return the fields of OverSeeds of averaged problem means [n_b]. trained: tables of the sides with seeds."""
+    mean, variance = float(np.mean([m.mean() for m in means])), _problem_variance(means)
+    return {
+        "problems": Estimate(mean, float(np.sqrt(variance[0])), variance[1]),
+        "both": _with_seeds(mean, variance, [_seed_variance(tables) for tables in trained]),
+        "falling": float(sum(_interaction_variance(tables) for tables in trained)),
+        "seeds": min((len(tables[0]) for tables in trained), default=1),
+    }
+
+
 def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
     """Return the mean over S seeds and n problems of one benchmark, or the average of the means of several.
 
-    benchmarks: one array [S, n_b] or [S, n_b, K] each, the same seeds in the same order in all of them. Each problem is
-    averaged over seeds and samples, then :func:`clustered`; several benchmarks: SE = sqrt(sum SE_b^2) / B.
+    benchmarks: problems' means [S, n_b] each, the same seeds in the same order in all of them. Each problem is averaged
+    over seeds, then :func:`clustered`; several benchmarks: SE = sqrt(sum SE_b^2) / B.
     """
-    tables = [_table(b) for b in benchmarks]
-    means = [t.mean(axis=0) for t in tables]
-    mean = float(np.mean([m.mean() for m in means]))
-    variance = _problem_variance(means)
-    seed_means = np.mean([t.mean(axis=1) for t in tables], axis=0)
-    return SeedMean(
-        problems=Estimate(mean, float(np.sqrt(variance[0])), variance[1]),
-        both=_with_seeds(mean, variance, [_seed_variance(tables)]),
-        seed_means=tuple(float(m) for m in seed_means),
-        seed_sd=seed_spread(seed_means),
-        falling=_interaction_variance(tables),
-        seeds=len(tables[0]),
-    )
+    seed_means = np.mean([t.mean(axis=1) for t in benchmarks], axis=0)
+    parts = _parts([t.mean(axis=0) for t in benchmarks], [benchmarks])
+    return SeedMean(**parts, seed_means=tuple(map(float, seed_means)))
 
 
 def aligned(a: Side, b: Side) -> tuple[Side, Side]:
@@ -280,24 +266,16 @@ def difference(a: Side, b: Side) -> SeedDifference:
     seed, each adds its own excess. Both must have the same problems in the same order; raises ValueError otherwise.
     """
     a, b = aligned(a, b)
-    x, y = ([_table(table) for table in side.tables] for side in (a, b))
+    x, y = a.tables, b.tables
     if [t.shape[1] for t in x] != [t.shape[1] for t in y]:
         raise ValueError("a difference needs the same benchmarks with the same problems on both sides")
     if a.seeds and a.seeds == b.seeds:
         mean = mean_over_seeds(*[i - j for i, j in zip(x, y, strict=True)])
         by_seed = dict(zip(a.seeds, mean.seed_means, strict=True))
         return SeedDifference(mean.problems, mean.both, mean.falling, len(a.seeds), by_seed=by_seed)
-    d = [i.mean(axis=0) - j.mean(axis=0) for i, j in zip(x, y, strict=True)]
-    mean_of_all = float(np.mean([one.mean() for one in d]))
-    variance = _problem_variance(d)
     trained = [tables for tables, side in ((x, a), (y, b)) if side.seeds]
-    return SeedDifference(
-        problems=Estimate(mean_of_all, float(np.sqrt(variance[0])), variance[1]),
-        both=_with_seeds(mean_of_all, variance, [_seed_variance(tables) for tables in trained]),
-        falling=float(sum(_interaction_variance(tables) for tables in trained)),
-        seeds=min((len(tables[0]) for tables in trained), default=1),
-        freedom=2.0 if len(trained) == 2 else 1.0,
-    )
+    parts = _parts([i.mean(axis=0) - j.mean(axis=0) for i, j in zip(x, y, strict=True)], trained)
+    return SeedDifference(**parts, freedom=2.0 if len(trained) == 2 else 1.0)
 
 
 def share_of_gain(
@@ -323,12 +301,6 @@ def mean_over_bases(bases: Sequence[Estimate]) -> Estimate:
     over = clustered(np.array([e.mean for e in bases]))
     given = Estimate(over.mean, float(np.mean([e.se for e in bases])), min(e.df for e in bases))
     return over if over.half_width > given.half_width else given
-
-
-def average_standard_error(errors: Sequence[float]) -> float:
-    """Standard error of the average of B independent benchmarks: sqrt(sum SE_b^2) / B."""
-    squares = np.asarray(errors, dtype=np.float64) ** 2
-    return float(np.sqrt(squares.sum()) / len(errors))
 
 
 # ------------------------------------------------------------------------------------------------ many comparisons

@@ -103,6 +103,12 @@ def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "")
     return {f"{prefix}{field}{suffix}": 100 * getattr(estimate, field) for field in fields}
 
 
+def columns(name: str, estimate: Estimate | None, *fields: str) -> dict[str, float]:
+    """Return the mean as NAME and fields as NAME_field, as :func:`points`; NaN without an estimate."""
+    named = {name: "mean"} | {f"{name}_{field}": field for field in fields}
+    return {column: 100 * getattr(estimate, field, math.nan) for column, field in named.items()}
+
+
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye."""
     write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))

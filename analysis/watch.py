@@ -10,15 +10,17 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from analysis.study import load
 from analysis.text import number
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: a job without a summary counts as running while its log is younger: seconds
 FRESH = 600.0
@@ -32,8 +34,6 @@ def rows_of(home: Path) -> pd.DataFrame:
     runs, done, evaluated: how many; accuracy: mean over runs of the mean over benchmarks; now: what running jobs log.
     Raises UserError where the folder is no scale's results.
     """
-    import pandas as pd
-
     files = sorted((home / "studies").glob("*.json"))
     if not files:
         raise UserError(f"{home} has no studies: it is no scale's results; name one, for example results/laptop")
@@ -68,10 +68,6 @@ def last_line(log: Path) -> str:
 
 def watch(home: Path) -> None:
     """Print the table of a scale's results."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     rows = rows_of(home)
     done, count = rows["done"].sum() + rows["evaluated"].sum(), 2 * rows["runs"].sum()
     shown = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done"), title_justify="left")

@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from analysis import reading, style, text
 from analysis.statistics import Estimate
+from analysis.study import Block, Study
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-
-    from analysis.study import Block, Study
 
 GRID = np.linspace(0, 1, 41)
 #: rounds of EM; the expected share moves by less than 0.002 after them
@@ -129,8 +128,6 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
 
     None where there is none, or where fresh groups are not whole (a filter that keeps single responses).
     """
-    import pandas as pd
-
     correct = groups["rewards"].map(lambda r: round(float(np.sum(r)))).to_numpy()
     origin, step = groups["origin"].to_numpy(), groups["step"].to_numpy()
     sizes = groups["rewards"].map(len).to_numpy()
@@ -193,8 +190,7 @@ class Admission:
         row: dict[str, object] = {"stored": "all" if self.stored is None else f"{self.stored}/{size}"}
         row |= {"reevaluations": self.count, "prompts": self.prompts, "seeds": len(self.by_seed)}
         for name in ("admitted", "expected", "difference"):
-            e = getattr(self, name)
-            row |= {name: 100 * e.mean, **text.points(e, "low", "high", prefix=f"{name}_")}
+            row |= text.columns(name, getattr(self, name), "low", "high")
         return row | {f"difference_seed_{s}": 100 * d for s, d in self.by_seed.items()}
 
 
@@ -204,8 +200,6 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]
     The error is a bootstrap's that draws seeds and prompts at once (Owen 2007): one draw of the prompts holds for all
     seeds, which share them, and the distributions of p are fitted anew to each.
     """
-    import pandas as pd
-
     if not runs:
         return []
     names, rng = sorted({p for t in runs.values() for p in t.prompts}), np.random.default_rng(0)
@@ -228,8 +222,6 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]
 
 def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chances: np.ndarray) -> Admission:
     """counts: how often each re-evaluation counts in each draw [draws + 1, N]; a draw without one says nothing."""
-    import pandas as pd
-
     mine = table if stored is None else table[table["stored"] == stored]
     n, prompts = counts[:, mine.index], mine["prompt"].nunique()
     parts = np.stack([n, n * mine["admitted"].to_numpy(), n * chances[:, mine.index]])
@@ -251,8 +243,6 @@ def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chan
 
 def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Return the figure and its data, in percent."""
-    import pandas as pd
-
     reading.require_runs(study)
     rows = []
     for block in study.blocks:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis import reading, statistics, text
 from analysis.page import Page, Table
@@ -142,8 +143,6 @@ def _change(e: statistics.Estimate) -> str:
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
-    import pandas as pd
-
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
         found = {m: rows(block, m, study) for m in block.methods if m in study.curves}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import reading, results, style, text
 from analysis.figures import frames
 from analysis.results import AVERAGE
+from analysis.study import Block, Study
 from bapo.store.files import STEPS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from analysis.study import Block, Study
 
 DRIFT, LEFT = "tv_x1", "minus the reference (points)"
 LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
@@ -24,8 +21,6 @@ LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
 
 def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Return the figure and its data, a row a run."""
-    import pandas as pd
-
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
     if frame.empty:
@@ -78,8 +73,7 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
                 "seed": cell.seed,
                 "drift": float(reading.table(cell, STEPS, study, [DRIFT])[DRIFT].mean()),
                 "difference": 100 * difference.by_seed[cell.seed],
-                "mean": 100 * difference.mean,
-                **text.points(difference.tested, "low", "high", prefix="mean_"),
+                **text.columns("mean", difference.tested, "low", "high"),
             }
             for cell in cells
             if cell.seed in difference.by_seed

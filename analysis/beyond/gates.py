@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from analysis import probes, results, statistics, text
@@ -27,21 +28,9 @@ from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.validate import Part, parse_yaml, read
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 #: mean, low or high (ends of the 95% interval), an order, and points; or p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
-ORDERS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-NOTE = (
-    "Points: mean over training seeds with its 95% t interval; two methods are paired by seed. A rule is about the "
-    "mean, an end of the interval, or p after Holm's correction within a family."
-)
+ORDERS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Verdict")
 Rules = Annotated[list[Annotated[str, Field(pattern=RULE.pattern)]], Field(min_length=1)]
 
@@ -172,8 +161,6 @@ class Runs:
 
     def values(self, quantity: Quantity, method: str) -> pd.Series:
         """Return the measure of each seed of a method, in points; of a share of the gain the accuracy."""
-        import pandas as pd
-
         if method not in self.block.methods:
             path = places.file_of("study", self.study.name)
             raise UserError(f"{path}: {method} has no run at this scale; add it to methods")
@@ -190,8 +177,6 @@ class Runs:
 
     def accuracies(self, method: str, problems: str) -> pd.DataFrame:
         """Return the accuracy of each seed of a method at its ``end``, and at its ``start``: that of its base model."""
-        import pandas as pd
-
         if problems == "probe":
             probed = probes.read(self.block, method, self.study, "probe")
             ends = {"start": probed.steps[0], "end": probed.steps[-1]}
@@ -230,5 +215,5 @@ def write(study: Study, out: Path) -> list[Path]:
             lines.append([says, compared, of.measure, text.change(each.estimate, 1), rule, each.verdict])
         tables.append(Table(f"Gates: {block.title}", HEADER, lines, "lllrll"))
         first.append(sentence(judged, rules))
-    page = Page.of(study, f"Gates: {study.title}", tables, [NOTE], introduction=first)
+    page = Page.of(study, f"Gates: {study.title}", tables, text.words(GATES), introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import probes, reading, results, statistics, style, text
 from analysis.page import Page, Table
@@ -16,10 +18,6 @@ from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from analysis.tables.comparison import seeds_of
 from bapo.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 SUBJECT = "bapo"
 #: what both runs have the same of -> (the method that ends with it, the totals of summary.json that it sums)
@@ -63,8 +61,6 @@ def compare(study: Study) -> pd.DataFrame:
     should be equal; p_seeds_only: the paired t test over seeds, on these problems; p_holm: over the study; title,
     shown: for the page.
     """
-    import pandas as pd
-
     rows, pairs = [], []
     for block in (b for b in study.blocks if study.reference in b.methods):
         of = {r.method: r for r in results.collect(block, study)}

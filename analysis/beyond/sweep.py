@@ -10,19 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import statistics, style, text
 from analysis.page import Page, Table, at_scale
 from analysis.statistics import Estimate
 from bapo.errors import UserError
 from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files, write_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 #: the state of a trial with a run of every seed; another one has no run, and a reason
 COMPLETE = "complete"
@@ -134,7 +132,7 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
         if found := ends(sweep, parameter):
             (low, first), (high, last) = found
             e = estimate(last - first)  # of the same seeds and problems
-            row |= {"from": low, "to": high, "change": 100 * e.mean, **text.points(e, "low", "high", prefix="change_")}
+            row |= {"from": low, "to": high} | text.columns("change", e, "low", "high")
             row |= {"p": e.p, "shown": text.change(e)}
         rows.append(row)
     known = [row for row in rows if "p" in row]
@@ -148,8 +146,6 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
 
 def write(trials: Path, out: Path) -> list[Path]:
     """Write robustness.md, .csv, .pdf, .png and .svg of the sweep whose ``trials.json`` is given."""
-    import pandas as pd
-
     sweep, page = load(trials), out / "robustness.md"
     c, changed, of_trials = sweep.content, changes(sweep), _rows(sweep)
     named = {"samples": c["validation"]["samples"], "problems": sweep.reference.shape[1]}

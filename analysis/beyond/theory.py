@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis import reading, text
 from analysis.figures.frames import RUN
@@ -19,9 +21,6 @@ from analysis.study import Block, Study
 from bapo.algorithm import theory
 from bapo.errors import UserError
 from bapo.store.files import STEPS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARTS = (1, 2, 3)
 COLUMNS = ["step", "staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k", "surrogate_x") for i in PARTS)]
@@ -69,8 +68,6 @@ def step_terms(row: Mapping[str, float], k2: float) -> dict[str, float]:
 
 def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
     """Return a row for each seed and step, the terms and the forms of the bound; None if the method is not BAPO's."""
-    import pandas as pd
-
     parts = []
     for cell in block.methods[method]:
         k2 = worst_k2(reading.config(cell))
@@ -108,8 +105,6 @@ def _spread(tv: pd.Series) -> str:
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write theory_monitor.csv, .md and .tex. Raises UserError where runs are missing or none is BAPO's."""
-    import pandas as pd
-
     methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
     monitored = {f"{b.title}, {b.method_title(m).lstrip('+')}": monitor(b, m, study) for b, m in methods}
     found = {title: frame for title, frame in monitored.items() if frame is not None}

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from analysis import probes, reading, statistics, text
-from analysis.page import RULE, Cell, Page, Table
-from analysis.results import COST_HEADER, cost_cells, costs_of
+from analysis.page import Cell, Page, Table
+from analysis.results import cost_cells, costs_of
 from analysis.study import Block, Study, row_order
 from bapo.errors import UserError
 
 #: variants of a candidate, () for the method as the setting has it
 Variants = tuple[str, ...]
-HEADER = ("Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting", *COST_HEADER)
 
 
 # ------------------------------------------------------------------------------------------------ the choice
@@ -103,20 +102,20 @@ def _solved(block: Block, candidate: str, study: Study) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def _line(row: Mapping[str, Any]) -> list[str | Cell]:
+def _line(row: Mapping[str, Any]) -> dict[str, str | Cell]:
     title, _, changed = row["title"].partition(", ")
     highest = row["near"] and row["minus_highest_se"] == 0
     place = "highest" if highest else "near" if row["near"] else ""
     behind_by = f"{text.signed(row['minus_highest'])} ({text.number(row['minus_highest_se'])})"
-    return [
-        title,
-        Cell(changed or "the setting's own values", mark=text.BOLD if row["chosen"] else ""),
-        Cell(text.number(row["mean"]), text.number(row["seed_sd"]) if np.isfinite(row["seed_sd"]) else ""),
-        text.MISSING if highest else behind_by,
-        ", ".join(filter(None, ["chosen" if row["chosen"] else "", place])),
-        "named" if row["named"] else "",
-        *cost_cells(row),
-    ]
+    return {
+        "Method": title,
+        "Candidate": Cell(changed or "the setting's own values", mark=text.BOLD if row["chosen"] else ""),
+        "Probe": Cell(text.number(row["mean"]), text.number(row["seed_sd"]) if np.isfinite(row["seed_sd"]) else ""),
+        "Minus the highest (SE)": text.MISSING if highest else behind_by,
+        "Choice": ", ".join(filter(None, ["chosen" if row["chosen"] else "", place])),
+        "Setting": "named" if row["named"] else "",
+        **cost_cells(row),
+    }
 
 
 def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], study: Study) -> list[str]:
@@ -145,8 +144,8 @@ def write(study: Study, out: Path) -> list[Path]:
     for block in study.blocks:
         methods = candidates(block, study)
         every += [row for rows in methods for row in rows]
-        lines = [line for rows in methods for line in (RULE, *map(_line, rows))][1:]
-        tables.append(Table(block.title, HEADER, lines, "llrrllrrr", sentences(block, methods, study)))
+        lines = [line for rows in methods for line in ({}, *map(_line, rows))][1:]
+        tables.append(Table.of(block.title, lines, "llrrllrrr", sentences(block, methods, study)))
     prompts = text.span([row["problems"] for row in every])
     seeds = text.counted([row["seeds"] for row in every], "training seed")
     notes = text.words("tuning", prompts=prompts, seeds=seeds)

@@ -22,10 +22,6 @@ SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x s
 #: what falls with the number of each -> the sources that it divides
 FALLS = {"problems": ("problem", "problem_seed", "sample"), "seeds": ("seed", "problem_seed", "sample")}
 HEADER = ("Method", *SOURCES.values(), "All", *(f"Half by {kind}" for kind in FALLS))
-NOTE = (
-    "Points of standard error that each source adds to the average accuracy, and its share of the variance. Half by: "
-    "how many problems or seeds alone, from how many now, halve the whole error."
-)
 
 
 def components(outcomes: np.ndarray) -> dict[str, float]:
@@ -103,4 +99,5 @@ def write(study: Study, out: Path) -> list[Path]:
         rows = [(row, split(row)) for row in results.collect(block, study) if not row.is_base]
         tables.append(Table(block.title, HEADER, [_cells(row.title, parts) for row, parts in rows]))
         found += [{**block.keys(row.method), **parts} for row, parts in rows]
-    return Page.of(study, "Where the noise of an accuracy comes from", tables, [NOTE]).write(out, "variance", found)
+    page = Page.of(study, "Where the noise of an accuracy comes from", tables, text.words("variance"))
+    return page.write(out, "variance", found)

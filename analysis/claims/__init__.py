@@ -7,10 +7,6 @@ ledger.py puts the lines together and writes them.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-#: where the entries lie
-FOLDER = Path(__file__).resolve().parent
 REPRODUCED, CONTRADICTED, UNDERPOWERED = "reproduced", "contradicted", "underpowered"
 NO_EFFECT, NOT_TESTABLE = "no effect larger than x", "not testable at this scale"
 #: those that runs decided, and the others

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from analysis import products
-from analysis.claims import BASE, CHANCE, FOLDER, training
+from analysis.claims import BASE, CHANCE, training
 from analysis.claims.queries import QUERIES, Query, names
 from bapo import validate
 from bapo.errors import UserError, unknown
@@ -125,7 +125,7 @@ class Claim(BaseModel):
         return [*names(self.query.get("of")), *names(self.query.get("over"))]
 
 
-def read(place: Path = FOLDER) -> list[Claim]:
+def read(place: Path = products.CLAIMS) -> list[Claim]:
     """Read all entries of a folder, file by file. Raises UserError naming the file, the entry and the field."""
     claims: dict[str, Claim] = {}
     for path in sorted(place.glob("*.yaml")):

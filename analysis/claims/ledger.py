@@ -13,7 +13,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
+import pandas as pd
 
 from analysis import products, statistics, text
 from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
@@ -242,8 +244,6 @@ def _number(value: float) -> float | None:
 
 def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[Path]:
     """Write claims.md, claims.csv and claims.json into ``out``."""
-    import pandas as pd
-
     rows = [as_dictionary(line) for line in lines]
     scale, note = next(((s.scale, s.note) for s in studies.values()), ("", ""))
     paths = [out / f"claims.{kind}" for kind in ("md", "csv", "json")]
@@ -279,8 +279,6 @@ def headline(lines: Sequence[Row]) -> Row:
 
 def markdown(rows: Sequence[Row], scale: str, note: str) -> str:
     """Return the ledger's page."""
-    import jinja2
-
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import CONFIDENCE, Estimate, SeedDifference, SeedMean, combined, mean_over_bases
+from analysis.statistics import CONFIDENCE, Estimate, SeedDifference, SeedMean, clustered, combined, mean_over_bases
 
 #: more seeds than anybody would train
 MOST_SEEDS = 10_000
@@ -64,11 +64,9 @@ class Measure:
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     """Return the mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
-    x = np.asarray(values, dtype=np.float64)
-    spread = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
-    estimate = Estimate(float(x.mean()), spread / np.sqrt(len(x)), len(x) - 1)
+    e, seeds = clustered(np.array(values)), len(values)
     # two sides are counted with this variance each; paired by seed, they have S - 1 degrees of freedom
-    return Measure(estimate, unit, len(x), 0.0, spread**2 / 2, note, freedom=1.0)
+    return Measure(e, unit, seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0)
 
 
 def of_result(result: SeedDifference | SeedMean, unit: str, note: str = "", margin: float = float("nan")) -> Measure:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from analysis import text
 from analysis.audit import best_case
@@ -16,9 +17,6 @@ from analysis.reading import NotRecorded, config, setting
 from analysis.results import has_reference_pass
 from analysis.statistics import Estimate
 from bapo.store.files import GROUPS, STEPS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
 SECONDS = "seconds"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from analysis import paper, reading, results, statistics, text
 from analysis.beyond import admission
@@ -20,9 +21,6 @@ from analysis.results import AVERAGE
 from analysis.statistics import Side
 from analysis.study import Base, Block, Cell, Study, load
 from bapo.store.files import SUMMARY
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Made = TypeVar("Made")
 Read = TypeVar("Read", reading.Outcomes, reading.Curve)

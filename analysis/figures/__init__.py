@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis import products
+from analysis import products, style
+from analysis.study import Study
 from bapo import project
-
-if TYPE_CHECKING:
-    from analysis.study import Study
 
 
 def function(name: str) -> Any:
@@ -25,8 +23,6 @@ def draw(name: str, study: Study, out: Path, stem: str = "") -> list[Path]:
 
     Raises UserError naming the runs that are missing and the command that makes them.
     """
-    from analysis import style
-
     figure = products.FIGURES.get(name)
     title = figure.heading if figure else name.rpartition(":")[2].replace("_", " ").capitalize()
     with style.settings():

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from analysis import probes, results, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
 from analysis.results import AVERAGE, BASE, Result
 from analysis.study import Block, Study, evaluated
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Figure 6's rows: title -> the methods beside BAPO
 ABLATIONS = {
@@ -55,8 +52,6 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
-    import pandas as pd
-
     study = frames.part(study, methods=FILTERS)
     norms, averaged = frames.smoothed(study, ["gradient_norm"])
     read = {(b, m): probes.read(b, m, study, "probe") for b in study.blocks for m in b.methods}
@@ -69,8 +64,6 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
     """Draw rows of panels: the measures of the frame, then test accuracy, which is added to the frame."""
-    import pandas as pd
-
     measures = [measure for measure in MEASURES if measure in set(frame["measure"])]
     ends, across = {b: accuracies(b, study) for b in study.blocks}, len(measures) + 1
     fig, panels = style.grid(caption, across * len(rows), across, 1.9)
@@ -92,8 +85,6 @@ def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) 
 
 def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
     """Return the share of correct answers to held-out problems, a row a seed and step."""
-    import pandas as pd
-
     shares = [correct.mean(axis=1) / found.samples for correct in found.correct]
     wide = pd.DataFrame(shares, pd.Index(found.seeds, name="seed"), pd.Index(found.steps, name="step"))
     long = wide.stack().rename("value").reset_index()
@@ -112,8 +103,6 @@ def accuracies(block: Block, study: Study) -> dict[str, Result]:
 
 def accuracy_rows(block: Block, ends: Mapping[str, Result]) -> pd.DataFrame:
     """Return a row a seed, and one a method with the interval, whose seed is empty. Fractions."""
-    import pandas as pd
-
     rows = []
     for name, row in ends.items():
         same, mean = {**block.keys(name), "measure": ACCURACY}, row.mean(AVERAGE)

@@ -4,20 +4,15 @@ to the policy that is trained on it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import reading, style
 from analysis.figures import frames
 from analysis.study import Block, Study
 from bapo.algorithm.rollouts import ORIGINS
 from bapo.store.files import GROUPS, STEPS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Figure 8 shows the ablations beside BAPO
 VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
@@ -37,8 +32,6 @@ def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 def _draw(study: Study, shown: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel for every (block, method): groups in the batch of each step; red: the batch size B."""
-    import pandas as pd
-
     caption = frames.caption(study, "batch_composition")
     fig, panels = style.grid(caption, len(shown), left="groups in the batch", sharey=True)
     parts = []
@@ -47,25 +40,16 @@ def _draw(study: Study, shown: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.
         frame = reading.steps(block, method, study, [*style.PARTS, "batch_groups"])
         parts.append(frame.assign(**block.keys(method), batch_size=size))
         mean = frame.groupby("step")[list(style.PARTS)].mean()
-        _stack(axes, mean)
+        labels, colours = zip(*style.PARTS.values(), strict=True)
+        axes.stackplot(mean.index, mean.T, labels=labels, colors=colours, step="mid", linewidth=0)
+        style.step_axis(axes, int(mean.index[-1]))
+        axes.set_xlim(left=mean.index[0])
+        axes.grid(axis="x", visible=False)
         axes.axhline(size, color="#CC0000", linewidth=1.4, label="batch size $B$")
         shares = "  ".join(f"$X_{p[1]}$ {mean[p].mean() / size:.0%}" for p in style.PARTS) + f"  of $B$ = {size}"
         axes.set_title(f"{block.plain_title(method)}: {block.task_title}\n{block.model_title}\n{shares}")
     style.legend(fig, panels)
     return fig, pd.concat(parts, ignore_index=True)
-
-
-def _stack(axes: Axes, mean: pd.DataFrame) -> None:
-    """Draw stairs: thousands of bars would make a slow and heavy SVG."""
-    steps, bottom = mean.index.to_numpy(), np.zeros(len(mean))
-    edges = np.append(steps - 0.5, steps[-1] + 0.5)
-    for part, (label, colour) in style.PARTS.items():
-        height = bottom + mean[part].to_numpy()
-        axes.stairs(height, edges, baseline=bottom, fill=True, color=colour, label=label, linewidth=0)
-        bottom = height
-    style.step_axis(axes, int(steps[-1]))
-    axes.set_xlim(edges[0], edges[-1])
-    axes.grid(axis="x", visible=False)
 
 
 # ------------------------------------------------------------------------------------------------ what a part is worth
@@ -82,8 +66,6 @@ MEASURES = {
 
 def off_policy_signal(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a method that trains on stored or stale responses (all, where none does), a line an origin."""
-    import pandas as pd
-
     study = frames.part(study)
     parts = {(b, m): _signal(b, m, study) for b in study.blocks for m in b.methods}
     frame = pd.concat(parts.values(), ignore_index=True)
@@ -110,8 +92,6 @@ def off_policy_signal(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 def _signal(block: Block, method: str, study: Study) -> pd.DataFrame:
     """Return a row a seed, step and origin that the step had; NaN in the columns that a run has not recorded."""
-    import pandas as pd
-
     parts = []
     for cell in block.methods[method]:
         steps = reading.table(cell, STEPS, study).set_index("step")

@@ -4,9 +4,14 @@ and 15), and the share that is never answered."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import matplotlib
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
 
 from analysis import probes, style
 from analysis.figures import frames
@@ -14,18 +19,14 @@ from analysis.figures.curves import lines
 from analysis.probes import Probes
 from analysis.study import Block, Study
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.container import BarContainer
-    from matplotlib.figure import Figure
-
 SHOWN = ("grpo", "dapo", "bapo")
 #: matrices of Figure 15 in a row
 STEPS = 4
 #: where the compared bins come from: two probes of one run, of two, or of the base in two runs
 WITHIN, ACROSS, UNCHANGED = "within a run", "across seeds", "unchanged base"
 MOVED, IMPROVED = "moved", "improved"
+#: what a share is called -> its column, after what is counted
+COLUMNS = {WITHIN: "{}_within_run", ACROSS: "{}_across_seeds", UNCHANGED: "unchanged_base_across_seeds"}
 
 
 def _read(study: Study) -> dict[tuple[Block, str], Probes]:
@@ -60,8 +61,6 @@ def figure13_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
-    import pandas as pd
-
     read = _read(study)
     parts = {place: _bins(*place, found, counted) for place, found in read.items()}
     samples, across = next(iter(read.values())).samples, max(len(b.methods) for b in study.blocks)
@@ -78,22 +77,12 @@ def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
     return fig, pd.concat(parts.values(), ignore_index=True)
 
 
-def _columns(counted: str) -> dict[str, str]:
-    """Return what a share is called -> its column."""
-    return {
-        WITHIN: f"{counted}_within_run",
-        ACROSS: f"{counted}_across_seeds",
-        UNCHANGED: "unchanged_base_across_seeds",
-    }
-
-
 def _bins(block: Block, method: str, found: Probes, counted: str) -> pd.DataFrame:
     """Return how many prompts have 0, 1 .. G correct answers, a row a seed, step and bin, with what is counted.
 
     Moved: the share of prompts that moved from the first step to the last, which are those shown. Improved: the share
     of the base's 0/G prompts that have a correct answer at a step.
     """
-    import pandas as pd
 
     def moved(initial: np.ndarray, current: np.ndarray) -> float:
         return probes.distance(probes.histogram(initial, found.samples), probes.histogram(current, found.samples))
@@ -104,21 +93,22 @@ def _bins(block: Block, method: str, found: Probes, counted: str) -> pd.DataFram
     steps = (found.steps[0], found.steps[-1]) if counted == MOVED else found.steps
     until = [steps[-1]] * len(steps) if counted == MOVED else steps
     size, value = found.samples + 1, moved if counted == MOVED else probes.improved
-    shares: dict[str, Any] = {WITHIN: [found.within(step, value) for step in until]}  # [T, S], as the others
+    none = np.full((len(steps), len(found.seeds)), np.nan)  # [T, S], as the others
+    shares: dict[str, Any] = {WITHIN: [found.within(step, value) for step in until], ACROSS: none, UNCHANGED: none}
     if not found.obstacle:
         shares |= {ACROSS: [across(step) for step in until], UNCHANGED: [across(0)] * len(steps)}
     counts = [probes.histogram(c, found.samples) for seed in zip(*map(found.at, steps), strict=True) for c in seed]
     index = pd.MultiIndex.from_product([found.seeds, steps, range(size)], names=["seed", "step", "correct"])
     frame = pd.DataFrame({"prompts": np.concatenate(counts)}, index).reset_index()
-    for name, column in _columns(counted).items():
-        frame[column] = np.repeat(np.transpose(shares[name]).ravel(), size) if name in shares else np.nan
+    for name, column in COLUMNS.items():
+        frame[column.format(counted)] = np.repeat(np.transpose(shares[name]).ravel(), size)
     return frame.assign(**block.keys(method), samples=found.samples)
 
 
 def _shares(frame: pd.DataFrame, counted: str) -> list[str]:
     """Return the shares at the last step in words: the mean over seeds, the lowest and the highest."""
     last = frames.of(frame, step=frame["step"].max()).groupby("seed").first()
-    known = {name: last[column].dropna() for name, column in _columns(counted).items()}
+    known = {name: last[column.format(counted)].dropna() for name, column in COLUMNS.items()}
     return [
         f"{name}: {share.mean():.0%}" + (f" ({100 * share.min():.0f} to {share.max():.0%})" if len(share) > 1 else "")
         for name, share in known.items()
@@ -127,8 +117,6 @@ def _shares(frame: pd.DataFrame, counted: str) -> list[str]:
 
 
 def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
-    import matplotlib
-
     counts = frame.pivot_table(values="prompts", index="step", columns="correct")
     samples = counts.shape[1] - 1
     fills = [style.VERMILLION, *matplotlib.colormaps["Blues"](np.linspace(0.16, 0.98, samples))]  # 0/G, 1/G .. G/G
@@ -149,8 +137,6 @@ UNSOLVED, CHANCE = {"unsolved": "prompts at 0/{}", "still": "still at 0/{}, of a
 
 def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw the share of probed training prompts at 0/G, and of those at 0/G in another seed's base; in percent."""
-    import pandas as pd
-
     study = frames.part(study)
     read = _read(study)
     frame = pd.concat([_unsolved(*place, found) for place, found in read.items()], ignore_index=True)
@@ -169,8 +155,6 @@ def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 def _unsolved(block: Block, method: str, found: Probes) -> pd.DataFrame:
     """Return the shares in percent, a row a step and seed; of one panel alone where seeds cannot be compared."""
-    import pandas as pd
-
     shares: dict[str, Any] = {"unsolved": [[np.mean(c == 0) for c in found.at(step)] for step in found.steps]}
     if not found.obstacle:
         shares["still"] = [np.subtract(1, probes.improved_across(found, step)[1]) for step in found.steps]
@@ -191,8 +175,6 @@ def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
     bins come from the same run, as in the paper. The method: BAPO, or the first of a study without it.
     """
-    import pandas as pd
-
     study = frames.part(study, methods=("bapo",))
     read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in list(b.methods)[:1]}
     parts = {(b, m): _migrations(b, m, found) for (b, m), found in read.items()}
@@ -218,7 +200,6 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
 
 def _migrations(block: Block, method: str, found: Probes) -> pd.DataFrame:
     """Return a row a comparison, step and pair of bins: the mean number of prompts over seeds, or pairs of seeds."""
-    import pandas as pd
 
     def matrix(initial: np.ndarray, current: np.ndarray) -> np.ndarray:
         return probes.migration(initial, current, found.samples)

@@ -4,20 +4,17 @@ the chance that one of k samples is correct."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from analysis import paper, reading, results, statistics, style, text
 from analysis.figures import frames
 from analysis.study import Block, Study
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: the paper compares BAPO with GRPO and DAPO
 SHOWN = ("grpo", "dapo", "bapo")
@@ -157,8 +154,6 @@ def _benchmark(block: Block, role: str) -> str:
 
 def _rows(block: Block, benchmark: str, method: str, study: Study) -> pd.DataFrame:
     """Return a method's accuracy on a benchmark in percent, a row a step."""
-    import pandas as pd
-
     curve = reading.curves(block.methods[method], benchmark, study)
     accuracy = 100 * curve.accuracy
     means = [statistics.mean_over_seeds(accuracy[:, t]).problems for t in range(len(curve.steps))]
@@ -173,8 +168,6 @@ def _draw(
     panels: Sequence[Panel], study: Study, stars: bool = False, sharey: bool = False
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel each. stars: at the highest point of a curve; sharey: one scale for all."""
-    import pandas as pd
-
     shown = dict.fromkeys((block, benchmark, m) for block, benchmark, methods, _ in panels for m in methods)
     frame = pd.concat([_rows(*place, study) for place in shown], ignore_index=True)
     star = "".join(text.words("star")) + " " if stars else ""
@@ -185,15 +178,12 @@ def _draw(
         here = frames.of_block(frame, block, benchmark=benchmark)
         for method in methods:
             rows = frames.of(here, method=method)
-            values, drawn, best = (
-                rows[["accuracy", "low", "high"]].to_numpy().T,
-                look(block, method),
-                rows[rows["highest"]],
-            )
+            values, drawn = rows[["accuracy", "low", "high"]].to_numpy().T, look(block, method)
             style.band(axes, rows["step"], values, len(methods), label=block.plain_title(method), **drawn)
             colour = drawn["color"]
             axes.plot(rows["step"], rows.filter(like="seed_"), color=colour, linewidth=0.5, alpha=0.7, zorder=2)
             if stars:
+                best = rows[rows["highest"]]
                 axes.plot(best["step"], best["accuracy"], "*", color=colour, markersize=13, zorder=6)
         style.step_axis(axes, int(here["step"].max()))
         ours, theirs = dict(block.benchmarks)[benchmark], paper.stands_for(block, benchmark)
@@ -210,8 +200,6 @@ TRIES = (1, 2, 4, 8, 16, 32)
 
 def pass_at_k(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel a benchmark: the chance that one of k samples is correct, in percent."""
-    import pandas as pd
-
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _chances(block, study)])
     places = [(block, name, title) for block in study.blocks for name, title in block.benchmarks]
@@ -234,9 +222,7 @@ def _chances(block: Block, study: Study) -> Iterator[dict[str, Any]]:
     """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems."""
     for result in results.collect(block, study):
         for name, found in result.outcomes.items():
-            counts = found.correct.sum(axis=2)  # [S, n]
             for k in (k for k in TRIES if k <= found.samples):
-                chances = np.stack([statistics.pass_at_k(seed, found.samples, k) for seed in counts])
-                mean = statistics.mean_over_seeds(chances).problems
+                mean = statistics.mean_over_seeds(found.pass_at(k)).problems
                 keys = {**block.keys(result.method), "benchmark": name, "k": k}
                 yield keys | text.points(mean, "mean", "low", "high")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from analysis import reading, style, text
 from analysis.study import Block, Study
 from bapo.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: columns that say whose series it is
 RUN = ["task", "model", "method", "seed"]
@@ -37,8 +34,6 @@ def recorded(study: Study, measures: Sequence[str]) -> pd.DataFrame:
 
     Steps at which a seed lacks a measure are left out. Raises UserError where nothing is left.
     """
-    import pandas as pd
-
     parts = []
     for block in study.blocks:
         for method, cells in block.methods.items():

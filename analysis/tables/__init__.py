@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis import figures, products
-
-if TYPE_CHECKING:
-    from analysis.study import Study
+from analysis.study import Study
 
 
 def write(name: str, study: Study, out: Path) -> list[Path]:
@@ -18,7 +15,7 @@ def write(name: str, study: Study, out: Path) -> list[Path]:
     from analysis.reading import NotRecorded, require_runs
 
     table = (products.TABLES | products.OTHERS)[name]
-    if not table.partial:
+    if name != products.FIRST_LOOK:  # which is made before the others' runs
         require_runs(study)
     files = import_module(f"analysis.{table.made_by}").write(study, out)
     for figure in products.compared_with(study.name) if name == products.COMPARISON else ():

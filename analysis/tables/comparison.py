@@ -18,7 +18,7 @@ import numpy as np
 from analysis import paper, reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import compared_file
-from analysis.results import AVERAGE, Comparison, Result, share_columns
+from analysis.results import AVERAGE, Comparison, Result
 from analysis.statistics import SeedMean
 from analysis.study import Block, Study
 from analysis.tables import table3
@@ -62,20 +62,21 @@ def compare(block: Block, study: Study) -> Compared:
     )
     shares = {name: results.shares(rows, name) for name in margins}
     short = {method: reading.short_of_budget(cells, study) for method, cells in block.methods.items()}
-    return Compared(block, tuple(rows), study.reference, against, over_base, shares, changes(block, study), short)
+    changed = changes(block, study.reference)
+    return Compared(block, tuple(rows), study.reference, against, over_base, shares, changed, short)
 
 
 # ------------------------------------------------------------------------------------------------ what changed
 
 
-def changes(block: Block, study: Study) -> dict[str, Sequence[str]]:
+def changes(block: Block, reference: str) -> dict[str, Sequence[str]]:
     """method -> the options in which its runs' config.yaml differ from the reference's: "v: 5 -> 10".
 
     A method with another algorithm than the reference's differs in more than options can say: "another algorithm".
     Only options that both have are compared; a budget is compared in whole.
     """
-    first = {m: next(iter(configs.values())) for m, configs in table3.configurations(block, study).items()}
-    ours = first.get(study.reference, {})
+    first = {m: text.flat(reading.config(cells[0])) for m, cells in block.methods.items()}
+    ours = first.get(reference, {})
     changed: dict[str, Sequence[str]] = {}
     for method, theirs in first.items():
         other = ours and theirs.get("method.algorithm") != ours.get("method.algorithm")
@@ -107,10 +108,9 @@ def _cells(compared: Compared, row: Result) -> dict[str, str]:
     cells["% of GRPO's gain"] = text.change(share.tested) if share else text.MISSING
     printed = paper_share(compared.block, row.method)
     cells["The paper's"] = text.MISSING if printed is None else text.signed(100 * printed)
-    cells |= zip(results.COST_HEADER, results.cost_cells(row.costs), strict=True)
     listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
-    return cells | {"Changed": "; ".join([*listed[:SHOWN_CHANGES], *more])}
+    return cells | results.cost_cells(row.costs) | {"Changed": "; ".join([*listed[:SHOWN_CHANGES], *more])}
 
 
 def table(compared: Compared) -> Table:
@@ -179,8 +179,7 @@ def _pooled(same: Sequence[Compared], methods: Sequence[str], column: str, title
             "seeds": min(len(pair.difference.by_seed) for pair in pairs[method]),
             "bases": len(same),
             "reference": same[0].reference,
-            "difference": 100 * e.mean,
-            **text.points(e, "se", "low", "high", prefix="difference_"),
+            **text.columns("difference", e, "se", "low", "high"),
             "p": e.p,
             "p_holm": float(p),
             "margin": 100 * margin,
@@ -193,14 +192,13 @@ def _pooled_cells(row: Mapping[str, Any], same: Sequence[Compared]) -> dict[str,
     """Return a row of the table under its header."""
     difference, low, high = (text.signed(row[f"difference{end}"]) for end in ("", "_low", "_high"))
     costs = [r.costs for c in same for r in c.rows if r.method == row["method"]]
-    mean_costs = results.cost_cells({key: sum(c[key] for c in costs) / len(costs) for key in costs[0]})
     return {
         "Method": row["title"],
         "Each base": ", ".join(text.signed(row[f"base_{i}"]) for i in range(1, row["bases"] + 1)),
         "Avg minus reference": f"{difference} ({low} to {high})",
         "p (Holm)": text.p_number(row["p_holm"]),
         "Against it": row["verdict"],
-        **dict(zip(results.COST_HEADER, mean_costs, strict=True)),
+        **results.cost_cells({key: sum(c[key] for c in costs) / len(costs) for key in costs[0]}),
     }
 
 
@@ -219,7 +217,7 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
     for row in compared.rows:
         for name, title in results.columns(compared.block):
             m, test = row.mean(name), compared.against.get(name, {}).get(row.method)
-            gain = compared.over_base.get(name, {}).get(row.method)
+            gain, share = compared.over_base.get(name, {}).get(row.method), compared.shares[name].get(row.method)
             printed = paper_share(compared.block, row.method) if name == AVERAGE else None
             rows.append(
                 {
@@ -232,15 +230,15 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     **text.points(m.problems, "low", "high"),
                     "seed_sd": 100 * m.seed_sd,
                     "reference": compared.reference,
-                    **_difference(test, "difference", "se", "low", "high"),
+                    **text.columns("difference", test.difference.tested if test else None, "se", "low", "high"),
                     "paired_seeds": len(test.difference.by_seed) if test else None,
                     "p": test.difference.tested.p if test else None,
                     "margin": 100 * test.margin if test else None,
                     "verdict": test.verdict if test else "",
                     "p_holm": test.adjusted if test else None,
-                    **share_columns(compared.shares[name].get(row.method)),
+                    **text.columns("share", share.tested if share else None, "low", "high"),
                     "paper_share": None if printed is None else 100 * printed,
-                    **_difference(gain, "over_base", "low", "high"),
+                    **text.columns("over_base", gain.difference.tested if gain else None, "low", "high"),
                     "over_base_p_holm": gain.adjusted if gain else None,
                     "changed": "; ".join(compared.changed.get(row.method, ())),
                     "budget_not_reached": len(compared.short.get(row.method, ())),
@@ -249,12 +247,6 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _difference(test: Comparison | None, name: str, *fields: str) -> dict[str, float | None]:
-    if test is None:
-        return dict.fromkeys([name, *(f"{name}_{field}" for field in fields)])
-    return {name: 100 * test.difference.mean, **text.points(test.difference.tested, *fields, prefix=f"{name}_")}
 
 
 def write(study: Study, out: Path) -> list[Path]:

@@ -16,7 +16,6 @@ from bapo.experiments import order
 from bapo.store.files import atomic, write_text
 
 MARKDOWN, PICTURE = f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"
-GAINS = "Points above the base model, average of the benchmarks, 95% interval: {gains}."
 
 
 def write(study: Study, out: Path) -> list[Path]:
@@ -65,7 +64,7 @@ def _meaning(rows: Sequence[Result]) -> list[str]:
     trained = [row for row in rows if not row.is_base]
     *others, last = trained
     gains = [f"{_name(row)} {_points(c)}" for row in trained if (c := results.between(pairs, row.method, BASE))]
-    said = [GAINS.format(gains=", ".join(gains))] if gains else []
+    said = text.words("gains", gains=", ".join(gains)) if gains else []
     for other in others:
         if pair := results.between(pairs, last.method, other.method):
             told = "these two models differ" if pair.differ else "these two models cannot be told apart"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import style, text
 from analysis.results import AVERAGE, BASE
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 STEM = "table1_forest"
 TITLE = "BAPO minus GRPO, here and in the paper"
@@ -31,8 +28,6 @@ def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
 
     averages, differences: the content of table1.csv and table1_differences.csv.
     """
-    import pandas as pd
-
     averages, pairs = (frame[frame["benchmark"] == AVERAGE] for frame in (averages, differences))
     pairs = pairs[(pairs["a"] == REFERENCE) & (pairs["b"] == METHOD)].set_index(PLACE)
     shares = ["share", "share_low", "share_high"]

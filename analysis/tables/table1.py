@@ -11,20 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis import paper, results, statistics, text
 from analysis.page import RULE, Cell, Page, Table
-from analysis.reading import Outcomes
 from analysis.results import AVERAGE, BASE, Comparison, Result
 from analysis.study import Block, Study, row_order
 from analysis.tables import forest, table1_words
 from analysis.tables.table1_words import Replay, replays
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: (title, tasks from left to right); a task that the paper does not have gets a part of its own
 PARTS = (
@@ -134,7 +131,7 @@ def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     sections = [Section.of(block, study) for block in study.blocks]
     page = Page.of(study, "Table 1", list(parts(sections)), table1_words.notes(sections))
-    averages, pairs = long_table(sections), differences(sections)
+    averages, pairs = pd.DataFrame([row for s in sections for row in long_rows(s)]), differences(sections)
     files = page.write(out, "table1", averages, differences=pairs)
     return [*files, *forest.write(forest.data(averages, pairs), out, study.note)]
 
@@ -142,22 +139,15 @@ def write(study: Study, out: Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ CSV
 
 
-def long_table(sections: list[Section]) -> pd.DataFrame:
-    """Return a DataFrame, one row a model x method x column (percent; costs are means over seeds)."""
-    import pandas as pd
-
-    frame = pd.DataFrame([row for s in sections for row in _long_rows(s)])
-    seeds = sorted((c for c in frame if c.startswith("seed_") and c[5:].isdigit()), key=lambda c: int(c[5:]))
-    return frame[[c for c in frame if c not in seeds] + seeds]
-
-
-def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
+def long_rows(section: Section) -> Iterator[dict[str, Any]]:
+    """Yield a row a method and column (percent; costs are means over seeds)."""
     block = section.block
     for row in section.rows:
         replay = section.replays.get(row.method)
         for name, title in section.columns:
             m = row.mean(name)
             outcomes = [row.outcomes[b] for b, _ in block.benchmarks if name in (b, AVERAGE)]
+            noise = [statistics.sampling_noise(o.correct) for o in outcomes]
             role = block.roles.get(name, name)
             value = section.paper.value(row.method, role) if section.paper else None
             theirs = section.paper.share_of_gain(row.method, role) if section.paper else None
@@ -174,11 +164,11 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 **text.points(m.problems, "mean", "se", "low", "high"),
                 "seed_sd": 100 * m.seed_sd,
                 **text.points(m.both, "se", "low", "high", suffix="_problems_and_seeds"),
-                "sampling_se": 100 * _sampling(outcomes),
-                **{f"pass@{k}": _pass_at(k, outcomes) for k in (8, 32)},
+                "sampling_se": 100 * np.linalg.norm(noise) / np.size(noise),  # on these problems, of these models
+                **{f"pass@{k}": 100 * np.mean([o.pass_at(k).mean() for o in outcomes]) for k in (8, 32)},
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 "mark": section.marks[name].get(row.method, ""),
-                **results.share_columns(share),
+                **text.columns("share", share.tested if share else None, "low", "high"),
                 **row.costs,
                 "replayed": 100 * replay.share if replay else 0.0,
                 "replaying_steps": replay.steps if replay else 0.0,
@@ -190,26 +180,8 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
             }
 
 
-def _sampling(outcomes: list[Outcomes]) -> float:
-    """Standard error from sampling alone, on these problems and trained models."""
-    per_benchmark = [
-        statistics.average_standard_error([statistics.sampling_noise(bits) for bits in o.correct]) for o in outcomes
-    ]
-    return statistics.average_standard_error(per_benchmark)
-
-
-def _pass_at(k: int, outcomes: list[Outcomes]) -> float:
-    """pass@k in percent, NaN where there are fewer samples; the mean over seeds, problems and benchmarks."""
-    if any(o.samples < k for o in outcomes):
-        return float("nan")
-    each = [[statistics.pass_at_k(bits.sum(axis=1), o.samples, k).mean() for bits in o.correct] for o in outcomes]
-    return 100 * float(np.mean([np.mean(seeds) for seeds in each]))
-
-
 def differences(sections: list[Section]) -> pd.DataFrame:
     """Return a DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
-    import pandas as pd
-
     return pd.DataFrame(
         {
             "task": s.block.task,

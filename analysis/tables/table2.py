@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table
 from analysis.results import has_reference_pass
 from analysis.study import Block, Study
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 REFERENCE = "grpo"
-#: a row of the CSV file as pandas gives it
-Row = Any
 #: key in totals of a run's summary.json -> title
 QUANTITIES = {
     "seconds": "Time",
@@ -37,8 +34,6 @@ def costs(block: Block, method: str, study: Study) -> pd.DataFrame:
 
     seconds_other: the rest of the steps' time. Probes are no cost and left out.
     """
-    import pandas as pd
-
     totals = {c.seed: reading.summary(c.run, study).get("totals", {}) for c in block.methods[method]}
     phases = [f"seconds_{p}" for p in PHASES]
     frame = reading.steps(block, method, study, [*phases, "seconds_probe", "seconds_total"])
@@ -75,17 +70,10 @@ def rows(block: Block, study: Study) -> Iterator[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ the paper's
 
 
-def minutes(printed: str) -> float:
-    """Return 2458 for "1d 16h 58m"."""
-    import pandas as pd
-
-    return pd.Timedelta(printed) / pd.Timedelta(minutes=1)
-
-
 def times(task: str) -> dict[str, tuple[str, str, float]]:
     """Return method -> (title, time as printed, ratio to GRPO's) of a task; {} where the paper has none."""
     rows = [row for entry in paper.read("table2")["tasks"] if entry["task"] == task for row in entry["rows"]]
-    printed = {row["method"]: minutes(row["time"]) for row in rows}
+    printed = {row["method"]: pd.Timedelta(row["time"].replace("d", "D")) for row in rows}
     return {r["method"]: (r["title"], r["time"], printed[r["method"]] / printed[REFERENCE]) for r in rows}
 
 
@@ -103,11 +91,11 @@ def amount(key: str, value: float) -> str:
     return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.2f} h"
 
 
-def absolute(row: Row) -> str:
+def absolute(row: Any) -> str:
     return amount(row.quantity, row.mean) + (f" (sd {amount(row.quantity, row.sd)})" if row.sd > 0 else "")
 
 
-def relative(row: Row) -> str:
+def relative(row: Any) -> str:
     """ "1.14 (1.10 to 1.19)": the ratio of the means, and the lowest and highest of the runs with the same seed.
 
     One number where these agree in two digits.
@@ -116,7 +104,7 @@ def relative(row: Row) -> str:
     return text.number(row.ratio_to_grpo, 2) + (f" ({ends[0]} to {ends[1]})" if len(set(ends)) > 1 else "")
 
 
-def share(row: Row) -> str:
+def share(row: Any) -> str:
     return amount(row.quantity, row.mean) + (f" ({100 * row.share:.0f}%)" if math.isfinite(row.share) else "")
 
 
@@ -129,7 +117,7 @@ def _tables(block: Block, frame: pd.DataFrame) -> Iterator[Table]:
     def table(title: str, header: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
         return Table(f"{block.title}: {title}", ["Method", *header], list(rows))
 
-    def cells(part: pd.DataFrame, form: Callable[[Row], str]) -> Iterator[list[str]]:
+    def cells(part: pd.DataFrame, form: Callable[[Any], str]) -> Iterator[list[str]]:
         for method, of_method in part.groupby("method", sort=False):
             yield [block.method_title(str(method)), *map(form, of_method.itertuples())]
 
@@ -147,8 +135,6 @@ def _tables(block: Block, frame: pd.DataFrame) -> Iterator[Table]:
 
 def write(study: Study, out: Path) -> list[Path]:
     """table2.csv, table2.md and table2.tex."""
-    import pandas as pd
-
     frame = pd.DataFrame([row for block in study.blocks for row in rows(block, study)])
     runs = [(b.method_title(m).lstrip("+"), cells) for b in study.blocks for m, cells in b.methods.items()]
     paying = dict.fromkeys(title for title, cells in runs if has_reference_pass(reading.config(cells[0])))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from analysis import paper, reading, text
 from analysis.page import Page, Table
 from analysis.study import Block, Study
 from analysis.text import flat
-from bapo.errors import UserError
-from bapo.store.files import CONFIG
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
 SUBJECTS = ("bapo", "bapo+corrected", "bapo_code")
@@ -27,14 +24,9 @@ SHOWN = ("seed", "sampling", "train", "evaluation")
 Configurations = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
-def configurations(block: Block, study: Study) -> Configurations:
-    """Return the configurations of a block's runs. Raises UserError where a run has none."""
-    configs: dict[str, dict[int, dict[str, Any]]] = {}
-    for method, cells in block.methods.items():
-        configs[method] = {cell.seed: flat(reading.config(cell)) for cell in cells}
-        for cell in (cell for cell in cells if not configs[method][cell.seed]):
-            raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
-    return configs
+def configurations(block: Block) -> Configurations:
+    """Return the configurations of a block's runs."""
+    return {m: {cell.seed: flat(reading.config(cell)) for cell in cells} for m, cells in block.methods.items()}
 
 
 def shown(value: Any) -> str:
@@ -46,25 +38,13 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def listed(values: Iterable[Any]) -> str:
-    """Return each value once, in the order of their first appearance."""
-    return ", ".join(dict.fromkeys(map(shown, values)))
-
-
-def same(ours: Any, printed: Any) -> bool:
-    """Return whether a value of ours is the paper's number or list of numbers."""
-    if isinstance(ours, (list, tuple)) and isinstance(printed, (list, tuple)):
-        return len(ours) == len(printed) and all(map(same, ours, printed))
-    numbers = isinstance(ours, (int, float)) and isinstance(printed, (int, float))
-    return math.isclose(ours, printed, rel_tol=1e-9) if numbers else bool(ours == printed)
-
-
 def table(by_method: Configurations, chosen: Callable[[str], bool]) -> dict[str, dict[str, str]]:
     """Return key -> method -> its value in the method's runs, of the keys that are chosen."""
     values: dict[str, dict[str, str]] = {}
     for method, configs in by_method.items():
         for key in dict.fromkeys(k for c in configs.values() for k in c if chosen(k)):
-            values.setdefault(key, {})[method] = listed(c[key] for c in configs.values() if key in c)
+            each = dict.fromkeys(shown(c[key]) for c in configs.values() if key in c)
+            values.setdefault(key, {})[method] = ", ".join(each)
     return values
 
 
@@ -92,7 +72,7 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
                 "key": key or "",
                 "used": ", ".join(dict.fromkeys(_named(entry, v, c) for v, c in used))
                 or entry.get("note", "not in the configuration"),
-                "differs": any(not same(_effective(entry, v, c), entry["value"]) for v, c in used),
+                "differs": any(shown(_effective(entry, v, c)) != shown(entry["value"]) for v, c in used),
                 "others": "; ".join(f"{m}: {', '.join(dict.fromkeys(v))}" for m, v in others.items() if set(v) - ours),
             }
         )
@@ -107,14 +87,11 @@ def _named(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> s
 
 
 def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> Any:
-    """Return what is compared with the paper's number: a null that stands for a number is that number."""
-    if value is not None or "unset" not in entry:
+    """Return what is compared with the paper's number: a null that stands for a share of another field is that."""
+    if value is not None or "share_of" not in entry:
         return value
-    said = _named(entry, value, config)
-    number = re.search(r"\d+", said)
-    if not number or "steps" in said:
-        return None
-    return int(number[0]) // 2 if said.startswith("half of") else int(number[0])
+    field, share = entry["share_of"]
+    return config[field] * share
 
 
 # ------------------------------------------------------------------------------------------------ every option
@@ -151,7 +128,7 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
 
 def write(study: Study, out: Path) -> list[Path]:
     """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
-    read = {b: configurations(b, study) for b in study.blocks}
+    read = {b: configurations(b) for b in study.blocks}
     rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}
     every = [
         {**b.keys(m), "seed": seed, "key": key, "value": shown(value)}

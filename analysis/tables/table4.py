@@ -6,16 +6,15 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table
 from analysis.study import Block, Study
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: written beside real sets by the data job: rows read of each split, and problems kept
 REPORT = "cleaning.json"
@@ -145,8 +144,6 @@ def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[s
 
 def write(study: Study, out: Path) -> list[Path]:
     """table4.csv, table4_overlap.csv, table4.md and table4.tex; one block a task, whichever models trained on it."""
-    import pandas as pd
-
     tables, every, pairs = [], list[dict[str, Any]](), list[dict[str, Any]]()
     for block in list({b.task: b for b in reversed(study.blocks)}.values())[::-1]:
         read = splits(data_folder(block, study))

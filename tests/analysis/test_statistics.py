@@ -44,7 +44,7 @@ def test_clustered_is_the_t_interval_of_problem_means() -> None:
 @pytest.mark.filterwarnings("error")
 def test_one_problem_has_no_error_bar_and_two_have_one() -> None:
     assert s.clustered(np.array([1.0, 0.0])).se == pytest.approx(0.5)
-    assert math.isnan(s.mean_over_seeds(np.array([[1.0], [0.0]])).problems.se) and math.isnan(s.seed_spread([0.5]))
+    assert math.isnan(s.mean_over_seeds(np.array([[1.0], [0.0]])).problems.se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).se)
     assert math.isnan(s.clustered(np.array([[1, 0]])).high)
 
@@ -59,7 +59,7 @@ def test_sampling_noise_by_hand() -> None:
 
 
 def paired(a: np.ndarray, b: np.ndarray) -> s.Estimate:
-    return s.difference(s.Side([a[None]], [1]), s.Side([b[None]], [1])).problems
+    return s.difference(*(s.Side([x.mean(axis=1)[None]], [1]) for x in (a, b))).problems
 
 
 def test_a_paired_difference_is_the_paired_t_test() -> None:
@@ -100,11 +100,8 @@ def test_pass_at_k_is_the_ratio_of_binomials(k: int) -> None:
     assert s.pass_at_k(np.arange(33), 32, k) == pytest.approx(expected, abs=1e-14)
 
 
-def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
-    found = s.pass_at_k(np.array([0, 1, 10_000]), 10_000, 5_000)
-    assert found == pytest.approx([0, 0.5, 1])
-    with pytest.raises(ValueError, match="pass@9"):
-        s.pass_at_k(np.array([1]), 8, 9)
+def test_fewer_samples_than_k_give_no_number() -> None:
+    assert np.isnan(s.pass_at_k(np.array([1]), 8, 9)).all()
 
 
 # ------------------------------------------------------------------------------------------------ several seeds
@@ -161,7 +158,7 @@ def test_degrees_of_freedom_without_variance_add_up() -> None:
 
 
 def test_one_seed_says_nothing_about_seeds() -> None:
-    found = s.mean_over_seeds(bits(8)[None])
+    found = s.mean_over_seeds(bits(8).mean(axis=1)[None])
     assert found.tested == found.problems == s.clustered(bits(8))
     assert math.isnan(found.seed_sd) and math.isnan(found.both.se) and math.isnan(found.both.high)
 
@@ -180,12 +177,11 @@ def test_interval_for_problems_and_seeds_covers_and_the_one_for_problems_does_no
 
 
 def test_average_over_benchmarks() -> None:
-    a, b = (np.stack([bits(i), bits(i + 1)]) for i in (10, 12))
+    a, b = (np.stack([bits(i), bits(i + 1)]).mean(axis=2) for i in (10, 12))
     b = b[:, :9]
     both, each = s.mean_over_seeds(a, b), [s.mean_over_seeds(x) for x in (a, b)]
     assert both.mean == pytest.approx((each[0].mean + each[1].mean) / 2)
     assert both.problems.se == pytest.approx(math.hypot(each[0].problems.se, each[1].problems.se) / 2)
-    assert both.problems.se == pytest.approx(s.average_standard_error([e.problems.se for e in each]))
     assert 8 < both.problems.df < 24 + 8  # between the smaller benchmark's and the sum
     assert both.seed_means == pytest.approx(np.mean([e.seed_means for e in each], axis=0))
 
