@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -17,6 +18,7 @@ from support.paths import ROOT
 from analysis import evidence
 from analysis.__main__ import main
 from bapo.experiments import places
+from bapo.store.files import read_json
 from bapo.validate import parse_yaml
 
 EVIDENCE = ROOT / "evidence"
@@ -51,6 +53,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], list
 @pytest.mark.parametrize("table", MARKED)
 def test_a_table_is_what_its_evidence_gives(table: Table, made: Callable[[Path, str], list[Table]]) -> None:
     assert differences(table, made(EVIDENCE / f"{table.place}.zip", table.product)) == []
+
+
+@pytest.mark.slow
+def test_the_count_of_verdicts_is_the_ledgers(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    names = re.findall("<!-- ledger: (.+) -->", page)[0].split()
+    studies = [str(evidence.unpack(EVIDENCE / "laptop" / f"{name}.zip", tmp_path / name)) for name in names]
+    assert main(["claims", "--study", *studies, "--out", str(tmp_path)]) == 0
+    counts = read_json(tmp_path / "claims.json")["counts"]
+    (table,) = (t for t in TABLES if t.page == "docs/results.md" and t.header[0] == "verdict")
+    given = {verdict: count + counts["by_definition"][verdict] for verdict, count in counts["overall"].items()}
+    assert {verdict: int(count) for verdict, count, _ in table.rows} == given
 
 
 def test_tables_without_evidence_become_fewer() -> None:
