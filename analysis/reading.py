@@ -34,7 +34,9 @@ class Outcomes:
         return self.correct.shape[-1]
 
     def pass_at(self, k: int) -> np.ndarray:
-        """Return the chance that one of k samples is correct [S, n]."""
+        """Return the chance that one of k samples is correct [S, n]; NaN where there are fewer samples."""
+        if k > self.samples:
+            return np.full(self.correct.shape[:2], np.nan)
         return statistics.pass_at_k(self.correct.sum(axis=2, dtype=int), self.samples, k)
 
 

@@ -90,13 +90,16 @@ def sampling_noise(outcomes: np.ndarray) -> np.ndarray:
 
 
 def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
-    """Unbiased pass@k of each problem: 1 - C(K - c, k) / C(K, k); NaN for k > K. Chen et al. 2021, section 2.1.
+    """Unbiased pass@k of each problem: 1 - C(K - c, k) / C(K, k), as a product that cannot overflow.
 
-    correct: c, integers in 0..K, of any shape; samples: K.
+    correct: c, integers in 0..K, of any shape; samples: K. Chen et al. 2021, section 2.1.
     """
-    from scipy.special import comb
-
-    return 1 - comb(samples - correct, k) / (comb(samples, k) or np.nan)
+    if not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} needs 1 <= k <= {samples} samples")
+    # C(K-c, k) / C(K, k) = prod over i = 0..k-1 of (K - c - i) / (K - i); a factor 0 once K - c < k
+    i = np.arange(k)
+    factors = np.clip((samples - correct)[..., None] - i, 0, None) / (samples - i)
+    return 1.0 - factors.prod(axis=-1)
 
 
 # ------------------------------------------------------------------------------------------------ several seeds

@@ -100,8 +100,11 @@ def test_pass_at_k_is_the_ratio_of_binomials(k: int) -> None:
     assert s.pass_at_k(np.arange(33), 32, k) == pytest.approx(expected, abs=1e-14)
 
 
-def test_fewer_samples_than_k_give_no_number() -> None:
-    assert np.isnan(s.pass_at_k(np.array([1]), 8, 9)).all()
+def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
+    found = s.pass_at_k(np.array([0, 1, 10_000]), 10_000, 5_000)
+    assert found == pytest.approx([0, 0.5, 1])
+    with pytest.raises(ValueError, match="pass@9"):
+        s.pass_at_k(np.array([1]), 8, 9)
 
 
 # ------------------------------------------------------------------------------------------------ several seeds
