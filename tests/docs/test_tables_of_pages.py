@@ -28,7 +28,7 @@ WITHOUT = ROOT / "tests" / "docs" / "tables_without_evidence.txt"
 #: tables that WITHOUT may list at most; lower it when there are fewer
 MOST = 10
 #: evidence of 180 runs and more: its tables take longer than ten seconds
-LARGE = ("laptop/table1_seeds", *(f"laptop/deciding{task}" for task in ("", "_geometry", "_mathematics")))
+LARGE = ("laptop/table1_seeds", "laptop/deciding", "laptop/deciding_geometry", "laptop/deciding_mathematics")
 MARKED = [pytest.param(t, marks=[pytest.mark.slow] * (t.place in LARGE), id=str(t)) for t in TABLES if t.place]
 
 
