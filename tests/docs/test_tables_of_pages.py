@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from support.evidence import Table, differences, registered_late, tables
@@ -28,7 +30,7 @@ WITHOUT = ROOT / "tests" / "docs" / "tables_without_evidence.txt"
 #: tables that WITHOUT may list at most; lower it when there are fewer
 MOST = 10
 #: evidence of 180 runs and more: its tables take longer than ten seconds
-LARGE = ("laptop/table1_seeds", "laptop/deciding", "laptop/deciding_geometry", "laptop/deciding_mathematics")
+LARGE = {f"{f.parent.name}/{f.stem}" for f in FILES if json.loads(ZipFile(f).read(evidence.ABOUT))["runs"] >= 180}
 MARKED = [pytest.param(t, marks=[pytest.mark.slow] * (t.place in LARGE), id=str(t)) for t in TABLES if t.place]
 
 
