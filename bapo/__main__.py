@@ -84,9 +84,6 @@ def _parser() -> ArgumentParser:
     text = "Write a project of your own: a task, a method and a study to begin with."
     command("init", "bapo.init:main", text).add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
     command("methods", "bapo.methods:show", "List the methods.")
-    text = "Give results of before 2026-11-26 the identities that the same runs have now."
-    sub = command("migrate", "bapo.migrate:main", text)
-    sub.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="of results (default: results)")
     text = "Estimate what a target of the workflow will cost, before anything runs."
     sub = command("plan", "bapo.plan.costs:main", text)
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")

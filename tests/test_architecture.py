@@ -27,7 +27,6 @@ ARROWS = {
     "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
     "bapo.init": {"bapo.experiments"},
     "bapo.describe": {"bapo.experiments", "bapo.store", "bapo.tasks"},
-    "bapo.migrate": {"bapo.experiments", "bapo.store"},
     "bapo.algorithm": set(),
     "bapo.methods": {"bapo.algorithm"},
     "bapo.graders": set(),
