@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from bapo.errors import UserError
-from bapo.graders import compare, forms, numbers, pool
+from bapo.graders import compare, forms, numbers, pool, size
 from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import closed, compact, normalise
 from bapo.graders.verdict import (
@@ -114,11 +114,12 @@ def outcome_of(gold: str, answer: str) -> str:
     if len(form.latex) > forms.MAX_LENGTH:
         return EQUAL if form.text == right.text else TOO_LONG
     try:
-        return EQUAL if compare.same(right, form) else DIFFERENT
+        settled = EQUAL if compare.same(right, form) else DIFFERENT
     except compare.NeedsAlgebra:
-        if forms.TOO_LARGE.search(form.latex):
-            return UNREADABLE
-        return pool.shared().judge(gold, answer)
+        settled = None
+    if settled != EQUAL and size.too_large(form.latex):
+        return UNREADABLE  # whatever the gold
+    return settled or pool.shared().judge(gold, answer)
 
 
 @lru_cache(maxsize=8192)

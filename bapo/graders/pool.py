@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bapo.errors import UserError
-from bapo.graders.verdict import TIME_LIMIT
+from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, RIGHT, TIME_LIMIT, WRONG, Verdict
 
 #: for one verdict with all its golds. The limit of CPU time strikes first unless the machine is very busy, and around a
 #: training or an evaluation the cores have other work
@@ -67,6 +67,7 @@ class Pool:
     def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, module: str = ALGEBRA) -> None:
         self.workers, self.wall_seconds, self.module = workers, wall_seconds, module
         self.idle: list[Checker] = []
+        self.refuses = False  #: every check is a time limit, untried
         self.forget()
 
     def forget(self) -> None:
@@ -94,6 +95,8 @@ class Pool:
 
         Raises Overloaded past the limit of :meth:`one_verdict`; UserError where no process starts.
         """
+        if self.refuses:
+            return TIME_LIMIT
         with self.one_verdict():
             if self._left() <= 0 or not self._free.acquire(timeout=self._left()):
                 raise Overloaded
@@ -159,3 +162,14 @@ def shared(module: str = ALGEBRA) -> Pool:
     atexit.register(pool.close)
     os.register_at_fork(after_in_child=pool.forget)
     return pool
+
+
+def verdict(module: str, gold: str, answer: str) -> Verdict:
+    """Return the verdict of the checkers that run ``module``."""
+    try:
+        outcome = shared(module).judge(gold, answer)
+    except Overloaded:
+        outcome = OVERLOADED
+    if outcome == EQUAL:
+        return RIGHT
+    return Verdict(False, True, WRONG) if outcome == DIFFERENT else Verdict(False, False, outcome)
