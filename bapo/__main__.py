@@ -70,8 +70,10 @@ def _parser() -> ArgumentParser:
     sub = command("grade", "bapo.evaluation.grade:grade_file", text)
     sub.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
     text = "each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
-    text += "'response'}, where gold is a text or a list of texts, any of which is right; geometry takes 'choices', too"
+    text += "'response'}, where gold is a text or a list of texts, any of which is right"
     sub.add_argument("file", metavar="FILE.jsonl", help=text)
+    text = "how often does another grader disagree? Its verdicts stand beside ours, and a summary counts"
+    sub.add_argument("--second", choices=["math-verify"], help=text)
     sub = command("sweep", _sweep, "Work on a slot of a study of a method's parameters, or collect its trials.")
     sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
     sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")

@@ -11,18 +11,19 @@ import json
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bapo.errors import UserError
+from bapo.experiments.schema import EvaluationConfig
 from bapo.graders import pool, symbolic
 from bapo.graders.extract import boxed, last_box
 from bapo.graders.normalise import normalise
 from bapo.graders.size import too_large
 from bapo.graders.verdict import NO_ANSWER, RIGHT, TIME_LIMIT, WRONG, Verdict
 from bapo.tasks.base import Problem, Task
+from bapo.validate import wrong
 
 MATH_VERIFY, MATHRULER = "math-verify", "mathruler"
 _NONE, _WRONG, _STOPPED = (
@@ -35,14 +36,10 @@ _BITS = 100_000  #: of the largest power
 
 
 class Authors(Task):
-    """The authors' scorer of a task: docs/fidelity.md. Their scorers know the formats of the paper's prompts alone."""
+    """The authors' scorer of a task, for problems of the paper's formats: docs/fidelity.md."""
 
-    def __init__(self, name: str, problems: Iterable[Problem]) -> None:
-        """Raise UserError for problems of another format, or without MathRuler for geometry."""
+    def __init__(self, name: str) -> None:
         self.name = name  # type: ignore[misc]
-        require_format(problems, "answer" if name == "countdown" else "boxed", "evaluation.grader=authors")
-        if name == "geometry" and not (find_spec("mathruler") and find_spec("pylatexenc")):
-            raise UserError("evaluation.grader=authors: MathRuler is not installed; install the extra `authors`")
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         truth = json.loads(ground_truth)
@@ -53,12 +50,22 @@ class Authors(Task):
         return hendrycks(response, truth["answers"])
 
 
-def require_format(problems: Iterable[Problem], form: str, key: str) -> None:
-    """Raise UserError, with the key of the configuration, where a problem's answers have another format."""
-    for problem in problems:
-        if json.loads(problem.ground_truth).get("format") != form:
-            wanted = "an answer in <answer> tags" if form == "answer" else "a boxed answer"
-            raise UserError(f"{key}: reads {wanted}, for which problem {problem.id} does not ask; leave the key out")
+def require(asked: EvaluationConfig, task: str, problem: Problem) -> None:
+    """Raise UserError where a grader cannot read answers to a problem, or MathRuler is missing."""
+    form = json.loads(problem.ground_truth).get("format")
+    asked_for = f"problem {problem.id} does not ask for it; leave the key out"
+    if asked.second_grader and form != "boxed":
+        raise wrong(None, "evaluation.second_grader", asked.second_grader, f"reads a box, and {asked_for}")
+    if asked.grader != "authors":
+        return
+    if form != ("answer" if task == "countdown" else "boxed"):
+        raise wrong(None, "evaluation.grader", asked.grader, f"reads the paper's format of answers, and {asked_for}")
+    if task == "geometry" and not _has_mathruler():
+        raise wrong(None, "evaluation.grader", asked.grader, "MathRuler is not installed; install the extra `authors`")
+
+
+def _has_mathruler() -> bool:
+    return all(map(find_spec, ("mathruler", "pylatexenc")))
 
 
 def second_verdict(response: str, golds: Sequence[str]) -> Verdict:
@@ -171,7 +178,7 @@ def checked(grader: str, response: str, golds: Sequence[str]) -> Verdict:
 def load() -> None:
     """Import the libraries, and have MathRuler work out an answer instead of running it as Python."""
     symbolic.load()
-    if find_spec("mathruler") and find_spec("pylatexenc"):
+    if _has_mathruler():
         from mathruler import grader
 
         grader._sympy_parse = _sympy_parse

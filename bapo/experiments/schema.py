@@ -194,6 +194,10 @@ class EvaluationConfig(Node):
     curve_samples: Annotated[AtLeastOne, Only({"curve"})] = 8
     #: the split to choose a checkpoint on; null: none was kept out of training
     validation: Annotated[str | None, Only({"curve"})] = "probe"
+    #: authors: grade as the authors' scorers do, docs/fidelity.md
+    grader: Annotated[Literal["suite", "authors"], WhereSet] = "suite"
+    #: grades every sample once more, and changes no accuracy: docs/evaluation.md
+    second_grader: Annotated[Literal["math-verify"] | None, WhereSet] = None
     vllm: VllmConfig
 
 

@@ -91,7 +91,8 @@ def compare_texts(gold: str, answer: str) -> str:
         same = "".join(answer.split()) == "".join(gold.split())
         return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
-        return outcome_of(gold, answer)
+        # what is remembered is not asked past the limit of a batch, because a resumed run remembers less
+        return (outcome_of.__wrapped__ if pool.shared().refuses else outcome_of)(gold, answer)
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return OVERLOADED
     except RecursionError:  # not cached: it depends on how deep the caller is

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import Pipe
@@ -34,6 +35,7 @@ WALL_SECONDS = 20.0
 START_SECONDS = 120.0
 ALGEBRA = "bapo.graders.symbolic"
 WORKERS = 4  #: at most, and only where as many threads grade at once
+HOPELESS = 16  #: time limits of a batch, after which no more of its answers are asked of algebra
 
 
 class Overloaded(Exception):
@@ -67,7 +69,7 @@ class Pool:
     def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, module: str = ALGEBRA) -> None:
         self.workers, self.wall_seconds, self.module = workers, wall_seconds, module
         self.idle: list[Checker] = []
-        self.refuses = False  #: every check is a time limit, untried
+        self.refuses = False
         self.forget()
 
     def forget(self) -> None:
@@ -89,6 +91,25 @@ class Pool:
             yield
         finally:
             self._verdict.end = None
+
+    @contextlib.contextmanager
+    def one_batch(self) -> Iterator[Callable[[Verdict], Verdict]]:
+        """Let HOPELESS bound the time limits of the verdicts inside, which are made one after the other.
+
+        Gives a function that counts a verdict and returns it. Past the limit ``refuses`` says that every check is a
+        time limit, untried. Verdicts are counted, not checks, since a resumed run has made no earlier ones.
+        """
+        limits = itertools.count(1)
+
+        def counted(verdict: Verdict) -> Verdict:
+            if verdict.reason == TIME_LIMIT and next(limits) >= HOPELESS:
+                self.refuses = True
+            return verdict
+
+        try:
+            yield counted
+        finally:
+            self.refuses = False
 
     def judge(self, gold: str, answer: str) -> str:
         """Return EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT (CPU time or memory), whatever the machine's load.

@@ -14,11 +14,11 @@ EXPONENT = 100_000  #: the smallest that is refused, whatever it stands on, also
 FACTORIAL = 10_000  #: the smallest that is refused, also as the smaller of a binomial's lower numbers
 
 _N = r"(?<!\d)(\d+)(?!\d)"
-#: one step of working out a text's numbers, from the inside: brackets, n!, n!!, Gamma, binomials, powers, and products
-#: that are all of a bracket
+#: one step of working out a text's numbers, from the inside: n in brackets, n!, n!!, Gamma, binomials and powers, and
+#: products that a bracket begins with
 _STEP = re.compile(
     rf"[({{]\s*[+-]?\s*{_N}\s*[)}}]|{_N}\s*(!+)|\\(Gamma)\s*{_N}|\\(binom)\s*{_N}\s+{_N}"
-    rf"|{_N}\s*(\^)\s*{_N}(?!\s*[\^!])|(?<=[({{])\s*{_N}\s*(\\cdot)\s*{_N}(?=\s*[)}}])"
+    rf"|{_N}\s*(\^)\s*{_N}(?!\s*[\^!])|(?<=[({{])\s*{_N}\s*(\\cdot)\s*{_N}(?!\s*[\^!])"
 )
 _HINT = re.compile(r"[!^]|\\Gamma|\\binom")
 _EXPONENT = re.compile(rf"\^[\s{{(]*[+-]?\s*{_N}")
@@ -27,15 +27,13 @@ _CAP = 10**1000  #: stands for a longer number, as a base; elsewhere it is refus
 
 def too_large(latex: str) -> bool:
     """Return whether normalised LaTeX holds such a number."""
-    if not _HINT.search(latex):
-        return False
-    steps = 1
+    steps = 1 if _HINT.search(latex) else 0
     try:
         while steps:
             latex, steps = _STEP.subn(_worked_out, latex)
+        return any(_value(exponent) >= EXPONENT for exponent in _EXPONENT.findall(latex))
     except OverflowError:
         return True
-    return any(_value(exponent) >= EXPONENT for exponent in _EXPONENT.findall(latex))
 
 
 def _value(digits: str) -> int:
@@ -45,27 +43,22 @@ def _value(digits: str) -> int:
 def _worked_out(match: re.Match[str]) -> str:
     """Write the number that a step gives. Raises OverflowError for one beyond the limits."""
     parts = [part for part in match.groups() if part]
-    (n, *others), sign = [_value(p) for p in parts if p.isdigit()], next((p for p in parts if not p.isdigit()), "")
-    last = others[-1] if others else n
+    sign = next((part for part in parts if not part.isdigit()), "")
+    first, *others = (_value(part) for part in parts if part.isdigit())
+    last = others[-1] if others else first
     if sign == "^":
-        digits = last * math.log10(max(n, 1))
+        digits = last * math.log10(max(first, 1))
         if last >= EXPONENT or digits > DIGITS:
             raise OverflowError
-        n = n**last if digits < 1000 else _CAP
+        first = first**last if digits < 1000 else _CAP
     elif sign == r"\cdot":
-        n *= last
+        first *= last
     elif sign:
-        terms = min(last, n - last) if others else n
-        if terms >= FACTORIAL:
+        factors = min(last, first - last) if others else first
+        if factors >= FACTORIAL:
             raise OverflowError
-        if terms > 300:
-            n = _CAP
+        if factors > 300:
+            first = _CAP
         else:
-            n = (
-                math.comb(n, last)
-                if others
-                else math.prod(range(n, 0, -len(sign)))
-                if "!" in sign
-                else math.factorial(max(n - 1, 0))
-            )
-    return f" {min(n, _CAP)} "
+            first = math.comb(first, last) if others else math.prod(range(first, 0, -max(sign.count("!"), 1)))
+    return f" {min(first, _CAP)} "

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bapo.graders import batch, mathematics, pool, symbolic
+from bapo.graders import mathematics, pool, symbolic
 from bapo.graders.extract import boxed
 from bapo.graders.pool import Pool
 from bapo.graders.verdict import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE
@@ -88,12 +88,12 @@ def test_a_batch_stops_asking_of_algebra_whatever_was_seen_before(
     monkeypatch: pytest.MonkeyPatch, made: Pool, seen: bool
 ) -> None:
     monkeypatch.setattr(pool, "shared", lambda: made)
-    monkeypatch.setattr(batch, "HOPELESS", 1)
+    monkeypatch.setattr(pool, "HOPELESS", 1)
     mathematics.outcome_of.cache_clear()
     answers = [ROOT[1], HOPELESS, ROOT[1], "8", r"9^{9^9}", ROOT[0]]
     if seen:
         assert mathematics.judge(ROOT[1], ROOT[:1]).correct
-    with batch.one_batch() as counted:
+    with made.one_batch() as counted:
         found = [counted(mathematics.judge(answer, ROOT[:1])).reason for answer in answers]
     assert found == ["", "time_limit", "time_limit", "time_limit", "unreadable", ""] and made.kills == 1
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct  # the next batch begins anew
