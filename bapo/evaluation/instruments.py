@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
-from typing import Any
 
 from bapo.experiments.schema import EvaluationConfig
 from bapo.graders import pool, symbolic
@@ -92,27 +91,31 @@ def countdown(response: str, numbers: Sequence[int], target: int) -> Verdict:
         return _NONE
     text = texts[-1]
     try:
-        if sorted(map(int, re.findall(r"\d+", text))) != sorted(numbers) or not re.fullmatch(r"[-+*/().\d\s]+", text):
+        if (
+            len(text) > _LONGEST
+            or sorted(map(int, re.findall(r"\d+", text))) != sorted(numbers)
+            or not re.fullmatch(r"[-+*/().\d\s]+", text)
+        ):
             return _WRONG
-        value = worked_out(ast.parse(text[:_LONGEST], mode="eval").body, {})
+        value = worked_out(ast.parse(text, mode="eval").body, {})
         return RIGHT if abs(value - target) < 1e-5 else _WRONG
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
         return _WRONG
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: complex, exponent: complex) -> complex:
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > _BITS:
         raise OverflowError("a number that nobody writes out")
     return base**exponent
 
 
-_OPERATIONS: Mapping[type, Callable[..., Any]] = {
+_OPERATIONS: Mapping[type, Callable[..., complex]] = {
     **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.UAdd: operator.pos},
     **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Pow: _power, ast.USub: operator.neg},
 }
 
 
-def worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def worked_out(node: ast.expr, names: Mapping[str, Callable[..., complex]]) -> complex:
     """Work out an expression of numbers and calls of ``names``, without running it as Python does.
 
     Raises ValueError or KeyError for anything else, and what the operations raise.
@@ -127,9 +130,9 @@ def worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Call(ast.Name("Symbol" | "Function" | "Float" as name), [ast.Constant(str() as text)], []):
             return names[name](text)  # no other name gets a text: sympy would run it
         case ast.Call(function, arguments, []):
-            return worked_out(function, names)(*(worked_out(argument, names) for argument in arguments))
+            return worked_out(function, names)(*(worked_out(a, names) for a in arguments))  # type: ignore[operator]
         case ast.Name(name):
-            return names[name]
+            return names[name]  # type: ignore[return-value]
     raise ValueError(f"not an expression of numbers: {ast.dump(node):.80}")
 
 
@@ -184,7 +187,7 @@ def load() -> None:
         grader._sympy_parse = _sympy_parse
 
 
-def _sympy_parse(text: str) -> Any:
+def _sympy_parse(text: str) -> complex:
     import sympy
     from sympy.parsing import sympy_parser as parser
 

@@ -138,8 +138,8 @@ def _sample(
         frame.insert(6, "seed", config.evaluation.seed)
         if config.evaluation.second_grader:
             golds = {p.id: json.loads(p.ground_truth)["answers"] for p in benchmark.problems}
-            pairs = zip(frame["response"], map(golds.get, frame["problem_id"]), strict=True)
-            frame["second_correct"] = [instruments.second_verdict(*pair).correct for pair in pairs]
+            rows = zip(frame["response"], frame["problem_id"], strict=True)
+            frame["second_correct"] = [instruments.second_verdict(text, golds[name]).correct for text, name in rows]
         frame.attrs = {  # what the summary needs
             "identity": identity,
             "seconds": time.monotonic() - start,
