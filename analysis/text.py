@@ -35,8 +35,7 @@ def signed(value: float, digits: int = 1) -> str:
     """1.25 -> "+1.2"; 0.03 -> "+0.03", since "+0.0" would hide the sign; never "-0.0"."""
     if not math.isfinite(value):
         return MISSING
-    if round(value, digits) == 0 != round(value, digits + 2):
-        return signed(value, digits + 1)
+    digits += round(value, digits) == 0 != round(value, digits + 1)
     return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
