@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from analysis.commands import OF_ANALYSIS
 from bapo import __version__
-from bapo.errors import Interrupted, JobFailed, UserError
-from bapo.gpu import allocation, devices
+from bapo.errors import exit_status
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
@@ -113,17 +112,7 @@ def _call(place: str, arguments: Namespace, *given: object) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
-    try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
-        return 130
-    except (Interrupted, JobFailed) as error:
-        print(error, file=sys.stderr)
-        return 130 if isinstance(error, Interrupted) else 1
+    return exit_status(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 
 def _run(words: list[str]) -> int:
@@ -136,9 +125,11 @@ def _run(words: list[str]) -> int:
 
 
 def _job(arguments: Namespace) -> int:
-    from bapo.experiments import compose
+    from bapo.experiments import compose, settings
+    from bapo.gpu import allocation
 
-    config = compose.compose_config(arguments.overrides)
+    settings.check_project()
+    config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
         with allocation.begun(), _own_gpus(config, arguments.needed):
             _call(arguments.work, arguments, config)
@@ -153,6 +144,7 @@ def _job(arguments: Namespace) -> int:
 
 def _own_gpus(config: Config, needed: str) -> AbstractContextManager[list[str]]:
     """Hold the GPUs that a job needs, before anything of it starts CUDA."""
+    from bapo.gpu import devices
     from bapo.plan import resources
 
     return devices.taken(getattr(resources, needed)(config)["gpu"])
@@ -160,6 +152,7 @@ def _own_gpus(config: Config, needed: str) -> AbstractContextManager[list[str]]:
 
 def _sweep(arguments: Namespace) -> int:
     from bapo.experiments.settings import read_settings
+    from bapo.gpu import allocation
     from bapo.sweeps import files, study, worker
 
     settings = read_settings(arguments.settings)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,16 @@ from typing import Annotated, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
@@ -34,9 +44,30 @@ Kind = TypeVar("Kind")
 Unidentified = Annotated[Kind, Only()]
 
 
+def _folder_name(name: str) -> str:
+    if not re.fullmatch(r"[\w+=][\w.+=-]{,79}", name):
+        raise ValueError("must be the name of one folder: up to 80 letters, digits and . _ + = -, as in qwen2.5-7b")
+    return name
+
+
+def _folder(path: object) -> str:
+    if not isinstance(path, str):
+        raise ValueError("must be text; write ./FOLDER where a folder is called like a number")
+    if not path.isprintable() or re.search(r"^-|[{}]", path):
+        raise ValueError("must be a path without braces and control characters that begins with no dash")
+    return path
+
+
+#: names and paths that reach the rules of the workflow, where braces are patterns
+Name = Annotated[str, AfterValidator(_folder_name)]
+Folder = Annotated[str, Field(min_length=1), BeforeValidator(_folder)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 def wrong(file: Path | str | None, field: str, value: object, cure: str) -> UserError:
     """Make the error for one field. file: None where it has no file; value: None where it is not shown."""
-    place = field if value is None else f"{field}={value}"
+    shown = str(value) if str(value).isprintable() else ascii(str(value))
+    place = field if value is None or not field else f"{field}={shown}"
     return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
 
 
@@ -50,7 +81,7 @@ def plain(node: Any) -> Any:
 class Part(BaseModel):
     """A part of what people write: other names are refused, and text is no number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -79,6 +110,11 @@ def _adapter(schema: type) -> TypeAdapter[Any]:
     return TypeAdapter(schema)
 
 
+#: what pydantic says of a wrong value, and what people write in YAML
+_WORDS = {"Input should": "must", "Unexpected keyword argument": "no such key", "an object": "a mapping"}
+_WORDS |= {"a valid array": "a list"}
+
+
 def refused(error: ValidationError, file: Path | str | None, field: str = "") -> UserError:
     """Make the error for one value that pydantic refused; a name that does not exist comes before a wrong value."""
     errors = error.errors()
@@ -88,8 +124,11 @@ def refused(error: ValidationError, file: Path | str | None, field: str = "") ->
         return wrong(file, "", None, f"{place}.{first['msg']}" if place else first["msg"])
     if first["type"] in ("missing", "missing_argument") or first["input"] == "???":
         return wrong(file, place, None, "has no value; add it")
-    cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
-    cure = cure.replace("Unexpected keyword argument", "no such key")
+    cure = first["msg"].removeprefix("Value error, ")
+    for theirs, ours in _WORDS.items():
+        cure = cure.replace(theirs, ours)
+    if first["type"] == "string_type":
+        cure = "must be text; put it in quotes"
     return wrong(file, place, None if isinstance(first["input"], dict) else str(first["input"]), cure)
 
 

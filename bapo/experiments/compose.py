@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -27,7 +28,7 @@ from bapo.experiments import model_files, places
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, defaults
 from bapo.store.files import Json
-from bapo.validate import explained, parse_yaml, plain, refused, wrong
+from bapo.validate import explained, parse_yaml, plain, read, refused, wrong
 
 ConfigStore.instance().store(name="schema", node=defaults())
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
@@ -45,7 +46,7 @@ def compose_config(overrides: Sequence[str] = ()) -> Config:
     Raises UserError with file, key, value and what is allowed. Composing is kept for each set of overrides: another
     seed costs a copy.
     """
-    seeds = [o for o in overrides if re.fullmatch(r"seed=\d+", o)]
+    seeds = [o for o in overrides if re.fullmatch(r"seed=\d{1,18}", o)]  # another is left to the schema
     config = _kept(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
     if seeds:
         config.seed = int(seeds[-1].partition("=")[2])
@@ -132,13 +133,18 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _method_file(name: str) -> Json:
-    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names."""
+def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
+    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names.
+
+    above: the files that name it.
+    """
     places.require_name(f"method={name}", "method", name)
-    content = dict(parse_yaml(places.file_of("method", name), resolve=False))
-    below: Json = {}
-    for other in content.pop("defaults", []):
-        below |= _method_file(str(other)) if other != "_self_" else {}
+    path, below = places.file_of("method", name), dict[str, Any]()
+    if name in above:
+        raise wrong(path, "defaults", name, "a method cannot begin with itself; name another one")
+    content = read(dict[str, Any], parse_yaml(path, resolve=False), path)
+    for other in read(list[str], content.pop("defaults", []), path, "defaults"):
+        below |= _method_file(other, (*above, name)) if other != "_self_" else {}
     return below | content
 
 
@@ -156,15 +162,33 @@ def _sorted(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Sort overrides into choices by group, and values. Raises UserError for a choice that does not exist."""
     chosen, values = {}, []
     for override in filter(None, overrides):
-        group, _, value = override.partition("=")
-        if (places.EXPERIMENTS / group).is_dir():
+        try:
+            group, value = key_of(override), override.partition("=")[2]
+        except ValueError as error:
+            raise wrong(None, override, None, str(error)) from None
+        if group in places.GROUPS:
             places.require_name(override, group, value)
             chosen[group] = value
-        elif re.match(r"[A-Za-z_][\w.-]*=", override):
-            values.append(override)
         else:
-            raise wrong(None, override, None, "write KEY=VALUE, or GROUP=NAME")
+            values.append(override)
     return chosen, values
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override. Raises ValueError where it has none."""
+    if not (found := re.match(r"([A-Za-z_][\w.-]*)=", override)):
+        raise ValueError("write KEY=VALUE, or GROUP=NAME")
+    return found[1]
+
+
+def once(overrides: Sequence[str]) -> Sequence[str]:
+    """Return overrides of which each key has one. Raises UserError for the others: it is not plain which is meant."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        first = given.setdefault(override.partition("=")[0], override)
+        if first != override:
+            raise wrong(None, override, None, f"{first} is given, too; keep one of them")
+    return overrides
 
 
 @lru_cache(maxsize=256)
