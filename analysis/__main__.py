@@ -211,9 +211,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m analy
 
     program: what the user typed.
     """
-    return exit_status(
-        lambda: _run(parser(program).parse_args(arguments), sys.argv[1:] if arguments is None else arguments)
-    )
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    return exit_status(lambda: _run(parser(program).parse_args(words), words))
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> int:

@@ -6,18 +6,13 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.commands import OF_ANALYSIS
 from bapo import __version__
 from bapo.errors import exit_status
-
-if TYPE_CHECKING:
-    from bapo.experiments.schema import Config
 
 OVERRIDES = """\
 Configuration, for example
@@ -125,13 +120,18 @@ def _run(words: list[str]) -> int:
 
 
 def _job(arguments: Namespace) -> int:
-    from bapo.experiments import compose, settings
-    from bapo.gpu import allocation
+    from bapo import project
+    from bapo.experiments import compose
+    from bapo.experiments.settings import read_settings
+    from bapo.gpu import allocation, devices
+    from bapo.plan import resources
 
-    settings.check_project()
+    if home := project.folder():
+        read_settings(project.content(home), f"{home / project.MARK}:")
     config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
-        with allocation.begun(), _own_gpus(config, arguments.needed):
+        needed = getattr(resources, arguments.needed)(config)
+        with allocation.begun(), devices.taken(needed["gpu"]):  # before anything of it starts CUDA
             _call(arguments.work, arguments, config)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
@@ -142,17 +142,10 @@ def _job(arguments: Namespace) -> int:
     return 0
 
 
-def _own_gpus(config: Config, needed: str) -> AbstractContextManager[list[str]]:
-    """Hold the GPUs that a job needs, before anything of it starts CUDA."""
-    from bapo.gpu import devices
-    from bapo.plan import resources
-
-    return devices.taken(getattr(resources, needed)(config)["gpu"])
-
-
 def _sweep(arguments: Namespace) -> int:
     from bapo.experiments.settings import read_settings
-    from bapo.gpu import allocation
+    from bapo.gpu import allocation, devices
+    from bapo.plan import resources
     from bapo.sweeps import files, study, worker
 
     settings = read_settings(arguments.settings)
@@ -161,7 +154,8 @@ def _sweep(arguments: Namespace) -> int:
         print(f"wrote {study.collect(sweep, settings)}", file=sys.stderr)
         return 0
     # a trial's parameters change nothing of what its runs need
-    with allocation.begun(), _own_gpus(files.check(sweep, settings), "training"):
+    needed = resources.training(files.check(sweep, settings))
+    with allocation.begun(), devices.taken(needed["gpu"]):
         worker.run_slot(sweep, settings, arguments.slot)
     return 0
 

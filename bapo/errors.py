@@ -8,9 +8,8 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-#: what a disk may refuse -> what to do
-_REFUSED = {errno.ENOSPC: "free space on the disk", errno.EDQUOT: "free space, as your quota is used up"}
-_REFUSED |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.ENOTDIR), "choose a folder that you may write to")
+#: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's place
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR}
 
 
 class UserError(Exception):
@@ -40,19 +39,15 @@ def exit_status(work: Callable[[], int]) -> int:
     try:
         return work()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        status, said = 2, f"error: {error}"
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
-        return 130
+        status, said = 130, "interrupted; run the same command again to resume from the last checkpoint"
     except (Interrupted, JobFailed) as error:
-        print(error, file=sys.stderr)
-        return 130 if isinstance(error, Interrupted) else 1
-    except Exception as error:
-        # safetensors and pyarrow name the number in their text
-        said = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-        number = getattr(error, "errno", None) or (int(said[1]) if said else None)
-        if number not in _REFUSED:
+        status, said = 130 if isinstance(error, Interrupted) else 1, str(error)
+    except Exception as error:  # libraries that write have errors of their own, with the number in their text
+        found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+        if not found or int(found[1]) not in _REFUSED:
             raise
-        print(f"error: {error}; {_REFUSED[number]} and run the same command again", file=sys.stderr)
-        return 1
+        status, said = 1, f"error: {error}: make room or write to another folder, and run the same command again"
+    print(said, file=sys.stderr)
+    return status

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,16 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
@@ -44,23 +34,12 @@ Kind = TypeVar("Kind")
 Unidentified = Annotated[Kind, Only()]
 
 
-def _folder_name(name: str) -> str:
-    if not re.fullmatch(r"[\w+=][\w.+=-]{,79}", name):
-        raise ValueError("must be the name of one folder: up to 80 letters, digits and . _ + = -, as in qwen2.5-7b")
-    return name
-
-
-def _folder(path: object) -> str:
-    if not isinstance(path, str):
-        raise ValueError("must be text; write ./FOLDER where a folder is called like a number")
-    if not path.isprintable() or re.search(r"^-|[{}]", path):
-        raise ValueError("must be a path without braces and control characters that begins with no dash")
-    return path
-
-
-#: names and paths that reach the rules of the workflow, where braces are patterns
-Name = Annotated[str, AfterValidator(_folder_name)]
-Folder = Annotated[str, Field(min_length=1), BeforeValidator(_folder)]
+#: of what becomes the name of a folder, and of a path: both reach the rules of the workflow, where braces are patterns
+NAME, FOLDER = r"^[\w+=][\w.+=-]{0,79}$", r"^[^{}\pC-][^{}\pC]*$"
+#: of an override
+OVERRIDE = r"^[A-Za-z_][\w.-]*="
+Name = Annotated[str, Field(pattern=NAME)]
+Folder = Annotated[str, Field(pattern=FOLDER)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -111,8 +90,16 @@ def _adapter(schema: type) -> TypeAdapter[Any]:
 
 
 #: what pydantic says of a wrong value, and what people write in YAML
-_WORDS = {"Input should": "must", "Unexpected keyword argument": "no such key", "an object": "a mapping"}
-_WORDS |= {"a valid array": "a list"}
+_WORDS = {
+    "Input should": "must",
+    "Unexpected keyword argument": "no such key",
+    "an object": "a mapping",
+    "a valid array": "a list",
+    "a valid tuple": "a list",
+    f"String should match pattern '{NAME}'": "must be the name of one folder: up to 80 letters, digits and . _ + = -",
+    f"String should match pattern '{FOLDER}'": "must be a path without braces, control characters and a first dash",
+    f"String should match pattern '{OVERRIDE}'": "write KEY=VALUE",
+}
 
 
 def refused(error: ValidationError, file: Path | str | None, field: str = "") -> UserError:
@@ -128,7 +115,7 @@ def refused(error: ValidationError, file: Path | str | None, field: str = "") ->
     for theirs, ours in _WORDS.items():
         cure = cure.replace(theirs, ours)
     if first["type"] == "string_type":
-        cure = "must be text; put it in quotes"
+        cure = "must be text; put it in quotes, or ./ before the name of a folder"
     return wrong(file, place, None if isinstance(first["input"], dict) else str(first["input"]), cure)
 
 

@@ -28,7 +28,7 @@ from bapo.experiments import model_files, places
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, defaults
 from bapo.store.files import Json
-from bapo.validate import explained, parse_yaml, plain, read, refused, wrong
+from bapo.validate import OVERRIDE, explained, parse_yaml, plain, read, refused, wrong
 
 ConfigStore.instance().store(name="schema", node=defaults())
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
@@ -88,10 +88,6 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
         config.models, config.task.methods = {}, {}
         for value in values:
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
-        for group, variants in (("model", of_model), ("method", of_method)):
-            titles = [places.variants()[v][1]["title"] for v in variants]
-            config[group].name = "+".join([config[group].name, *variants])
-            config[group].title = ", ".join([config[group].title, *titles])
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except YAMLError as error:
@@ -99,7 +95,7 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
     except (OmegaConfBaseException, ValueError) as error:
         raise UserError(explained(error)) from None
     try:
-        return Config.model_validate(content)
+        composed = Config.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         loc, value = first["loc"], first["input"]
@@ -107,6 +103,10 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             loc, value = (*loc, key), value[key]
         said = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
         raise refused(error, None if said else _file_with(loc, value, layers)) from None
+    for part, variants in ((composed.model, of_model), (composed.method, of_method)):
+        part.name = "+".join([part.name, *variants])
+        part.title = ", ".join([part.title, *(places.variants()[v][1]["title"] for v in variants)])
+    return composed
 
 
 def _layers(config: DictConfig, method: str, of_model: list[str], of_method: list[str]) -> Iterator[Layer]:
@@ -162,23 +162,15 @@ def _sorted(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Sort overrides into choices by group, and values. Raises UserError for a choice that does not exist."""
     chosen, values = {}, []
     for override in filter(None, overrides):
-        try:
-            group, value = key_of(override), override.partition("=")[2]
-        except ValueError as error:
-            raise wrong(None, override, None, str(error)) from None
+        if not re.match(OVERRIDE, override):
+            raise wrong(None, override, None, "write KEY=VALUE, or GROUP=NAME")
+        group, _, value = override.partition("=")
         if group in places.GROUPS:
             places.require_name(override, group, value)
             chosen[group] = value
         else:
             values.append(override)
     return chosen, values
-
-
-def key_of(override: str) -> str:
-    """Return the key of an override. Raises ValueError where it has none."""
-    if not (found := re.match(r"([A-Za-z_][\w.-]*)=", override)):
-        raise ValueError("write KEY=VALUE, or GROUP=NAME")
-    return found[1]
 
 
 def once(overrides: Sequence[str]) -> Sequence[str]:

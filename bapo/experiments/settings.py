@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
-from bapo import project
 from bapo.errors import UserError
 from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import Folder, Part, Seed, parse_yaml, refused, wrong
+from bapo.validate import OVERRIDE, Folder, Part, Seed, parse_yaml, refused, wrong
 
 
 def _listed(value: object) -> object:
@@ -31,23 +30,22 @@ def _words(value: object) -> object:
 
 
 #: keys of the configuration that move a job's output or stand in ``--config`` -> the key there, where it has one
-_ELSEWHERE = {"seed": "seeds", "method": "methods", "scale": "scale", "engine": "engine", "scale.engine": "engine"}
-_ELSEWHERE |= {"device": "device", "tracking": "tracking", "tracking.kind": "tracking"}
+_ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
+_ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device", "task.name": "", "model.name": ""}
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder"}
-_ELSEWHERE |= dict.fromkeys(("task", "model", "setting", "scale.name", "task.name", "model.name", "method.name"), "")
 
 
 def _allowed(override: str) -> str:
-    key = compose.key_of(override)
+    key = override.partition("=")[0]
     for taken, instead in _ELSEWHERE.items():
-        if f"{taken}.".startswith(f"{key}."):
-            cure = f"write {instead}=... beside it" if instead else "a study names it, and its folder"
-            raise ValueError(f"{taken} cannot be set for single jobs; {cure}")
+        if f"{taken}.".startswith(f"{key}."):  # a mapping holds its keys
+            cure = f"write {instead}=... beside it" if instead else "a study names it"
+            raise ValueError(f"{key} cannot be set for single jobs; {cure}")
     return override
 
 
 Text = Annotated[str, Field(min_length=1)]
-Overrides = tuple[Annotated[str, AfterValidator(_allowed)], ...]
+Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_allowed)], ...]
 #: keys that only say how the work is done
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
@@ -133,9 +131,3 @@ def read_settings(keywords: Json, where: str = "--config") -> Settings:
         if os.path.lexists(path) and not os.path.isdir(path):
             raise wrong(None, f"{where} results", settings.results, f"{path} is no folder; name another place")
     return settings
-
-
-def check_project() -> None:
-    """Check the defaults of ``--config`` in the ``bapo.yaml`` of the working directory. Raises UserError."""
-    if (home := project.folder()) is not None:
-        read_settings(project.content(home), f"{home / project.MARK}:")
