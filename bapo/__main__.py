@@ -154,8 +154,8 @@ def _sweep(arguments: Namespace) -> int:
         print(f"wrote {study.collect(sweep, settings)}", file=sys.stderr)
         return 0
     # a trial's parameters change nothing of what its runs need
-    needed = resources.training(files.check(sweep, settings))
-    with allocation.begun(), devices.taken(needed["gpu"]):
+    gpus = resources.training(files.check(sweep, settings))["gpu"] or 0
+    with allocation.begun(), devices.taken(gpus):
         worker.run_slot(sweep, settings, arguments.slot)
     return 0
 

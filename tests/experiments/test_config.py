@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from omegaconf import OmegaConf
 from support.configs import edit
 
 from bapo import methods
-from bapo.errors import UserError
+from bapo.errors import UserError, exit_status
 from bapo.experiments import places
 from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, train_identity
@@ -155,6 +157,32 @@ def test_wrong_input_gives_one_sentence(overrides: list[str], message: str) -> N
     with pytest.raises(UserError, match=message) as error:
         compose_config(overrides)
     assert "\n" not in str(error.value)
+
+
+def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
+    def work() -> int:
+        raise kind(text)
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: Path("/dev/full").write_text("a"),
+        lambda: Path(__file__, "folder").mkdir(),
+        refused("[Errno 122] Disk quota exceeded: 'results'"),
+        refused("[Errno 30] Read-only file system: 'results'"),
+        refused("[Errno 13] Permission denied: 'results'"),
+        refused("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),  # pyarrow's
+        refused("I/O error: No space left on device (os error 28)", RuntimeError),  # as safetensors says it
+    ],
+)
+def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(work) == 1
+    assert re.fullmatch(r"error: .*: make room or write to another folder, and .*\n", capsys.readouterr().err)
+    with pytest.raises(OSError, match="Errno 5"):  # a fault of the machine keeps its traceback
+        exit_status(refused("[Errno 5] Input/output error"))
 
 
 @pytest.mark.parametrize(
