@@ -12,7 +12,6 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.validate import parse_yaml
@@ -33,7 +32,7 @@ def title() -> str | None:
     return None if home is None else str(content(home).get("title") or home.name)
 
 
-def content(home: Path) -> dict[str, Any]:
+def content(home: Path) -> dict[str, object]:
     """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping."""
     said = parse_yaml(home / MARK)
     if not isinstance(said, dict):

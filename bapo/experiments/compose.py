@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -139,10 +138,10 @@ def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
     above: the files that name it.
     """
     places.require_name(f"method={name}", "method", name)
-    path, below = places.file_of("method", name), dict[str, Any]()
+    path, below = places.file_of("method", name), Json()
     if name in above:
         raise wrong(path, "defaults", name, "a method cannot begin with itself; name another one")
-    content = read(dict[str, Any], parse_yaml(path, resolve=False), path)
+    content = read(Json, parse_yaml(path, resolve=False), path)
     for other in read(list[str], content.pop("defaults", []), path, "defaults"):
         below |= _method_file(other, (*above, name)) if other != "_self_" else {}
     return below | content
