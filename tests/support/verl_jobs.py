@@ -41,9 +41,9 @@ STARTED: list[subprocess.Popen[str]] = []
 
 
 def start(*words: str, command: str = "train") -> subprocess.Popen[str]:
-    """Start ``bapo COMMAND`` in a process of its own."""
+    """Start ``bapo COMMAND`` in a process of its own. words: of a key that is there twice the last counts."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"}
-    line = [sys.executable, "-m", "bapo", command, *words]
+    line = [sys.executable, "-m", "bapo", command, *{word.partition("=")[0]: word for word in words}.values()]
     STARTED.append(subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True))
     return STARTED[-1]
 
