@@ -23,7 +23,7 @@ from bapo.store.files import SUMMARY, Json, read_json, sha256
 from bapo.validate import Only, WhereSet, parse_yaml, plain
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
-REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
+REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1, "grader": 2}
 
 
 def digest(content: object) -> str:
@@ -129,8 +129,10 @@ def base_recipe(config: Config) -> str:
 
 
 def _asked(config: Config, identity: str) -> Json:
-    """Return how a problem is put to the model, and how its responses are drawn."""
-    return {"asked": meaning(config.data, identity), "sampling": meaning(config.sampling, identity)}
+    """Return how a problem is put to the model, how its responses are drawn, and what grades those of real sets."""
+    content = {"asked": meaning(config.data, identity), "sampling": meaning(config.sampling, identity)}
+    boxed = config.data.source == "hub" and config.task.name != "countdown"  # that has a grammar of its own
+    return content | ({"grader": REVISIONS["grader"]} if boxed else {})
 
 
 def train_identity(config: Config) -> str:

@@ -37,6 +37,8 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
     """
     if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
         return True
+    if answer.told is not None and same(gold, answer.told, algebra):
+        return True
     if not units.same(gold.unit, answer.unit):
         return False
     if gold.percent != answer.percent:
@@ -94,7 +96,7 @@ def _expressions(gold: Form, answer: Form, algebra: Algebra) -> bool:
 
 
 def _literal(form: Form) -> bool:
-    return re.fullmatch(r"-?\(?[0-9A-Za-z]*\d[0-9A-Za-z.]*\)?_\(?\{?\d+\}?\)?", form.text) is not None
+    return re.fullmatch(r"-?[0-9A-Za-z]*\d[0-9A-Za-z.]*_\{?\d+\}?", form.text) is not None
 
 
 def _words(gold: Form, answer: Form) -> bool:
@@ -147,9 +149,7 @@ def _matrices(gold: Form, answer: Form, algebra: Algebra) -> bool:
         matrix = gold if gold.kind == "matrix" else answer
         vector = matrix.columns in (1, len(matrix.parts)) and len(matrix.parts) > 1
         return vector and _ordered(gold.parts, answer.parts, algebra)
-    if kinds == {"matrix", "expression"}:
-        return algebra(gold.latex, answer.latex)
-    return False
+    return kinds == {"matrix", "expression"} and algebra(gold.latex, answer.latex)
 
 
 def _ordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
@@ -189,15 +189,10 @@ def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
         if one_sided and len(set(names[0] or names[1])) > 1:
             return _ordered(gold.parts, answer.parts, algebra)
         return _unordered(gold.parts, answer.parts, algebra)
-    if gold.kind == "tuple" and answer.kind == "tuple":
+    named = gold.kind == "list" and answer.kind == "tuple" and all(p.kind == "equation" for p in gold.parts)
+    if named or (gold.kind == "tuple" and answer.kind in ("tuple", "list")):  # a list: the brackets were left out
         return _ordered(gold.parts, answer.parts, algebra)
-    if gold.kind == "tuple" and answer.kind == "list":  # the brackets were left out
-        return _ordered(gold.parts, answer.parts, algebra)
-    if gold.kind == "list" and answer.kind == "tuple" and all(p.kind == "equation" for p in gold.parts):
-        return _ordered(gold.parts, answer.parts, algebra)
-    if {gold.kind, answer.kind} == {"set", "expression"}:
-        return algebra(gold.latex, answer.latex)
-    return False
+    return {gold.kind, answer.kind} == {"set", "expression"} and algebra(gold.latex, answer.latex)
 
 
 # -------------------------------------------------------------------------------------------- equations

@@ -6,14 +6,18 @@ import re
 
 from bapo.graders.normalise import closed
 
-#: Only this much of a response's end is searched, so that the cost of a check does not grow with the response.
-TAIL = 20_000
+#: Only this much before and behind the last box's beginning is read, so that a check costs the same for any response.
+REACH = 20_000
 
 _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s{0,9}\{|\\.|[{}]", re.DOTALL)
 #: Allowed between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
 _LINK = r"(?:,|;|&|\\q?quad|\\text\s?\{[ ,]*(?:and|or)[ ,]*\}|\band\b|\bor\b)"
-_JOINT = re.compile(rf"[ $)\]}}\\]*(?:{_LINK} ?)*[ $(\[\\]*(?:[^=.]{{1,15}}=)?[ $(\[\\]*")
+_JOINT = re.compile(
+    rf"[ $)\]}}\\]*(?:{_LINK} ?)*[ $(\[\\]*(?:[^=.+*/^]{{1,15}}=)?[ $(\[\\]*|[ $)\]}}\\,]*(?:\\text\{{ ?)?or\b[^.]*"
+)
 _LINKED = re.compile(_LINK)
+#: the beginning of a box that the end of the response cuts off
+_CUT_OFF = re.compile(r"\\(?:b|bo|box|boxe|boxed|f|fb|fbo|fbox)\s*\Z")
 
 
 def without_thinking(response: str) -> str:
@@ -46,9 +50,11 @@ def last_boxes(response: str) -> list[str]:
     """Return the last box and those before it that form one answer with it, each once; [] where there is none.
 
     Boxes form one answer on one line, or joined by "and", "or" or a comma, without the end of a sentence: a response
-    may not offer several. One pass over at most TAIL characters.
+    may not offer several. Where the last box is never closed there is no answer, whatever stands before it.
     """
-    text = without_thinking(response)[-TAIL:]
+    spoken = without_thinking(response)
+    last = max(spoken.rfind(r"\boxed"), spoken.rfind(r"\fbox"), 0)
+    text = spoken[max(0, last - REACH) : last + REACH]
     open_braces: list[tuple[int, int]] = []  # of each open brace: where its box and the content start, else -1
     boxes: list[tuple[int, int, int, int]] = []  # box start, content start, content end, box end
     for token in _TOKEN.finditer(text):
@@ -63,7 +69,8 @@ def last_boxes(response: str) -> list[str]:
             open_braces.append((-1, -1))
         elif word[-1] == "{" and len(word) > 2:
             open_braces.append((token.start(), token.end()))
-    if not boxes:
+    unclosed = max((start for start, _ in open_braces), default=-1)
+    if not boxes or unclosed > boxes[-1][0] or _CUT_OFF.search(spoken[-20:]):
         return []
     answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
     for earlier, later in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bapo.graders import numbers, units
-from bapo.graders.normalise import balanced, closed, compact, depth, normalise, split
+from bapo.graders.normalise import balanced, closed, compact, depth, normalise, rules, split
 
 #: Longer answers are compared as text only.
 MAX_LENGTH = 500
@@ -16,11 +17,12 @@ MAX_PARTS = 64
 
 #: Left sides of equations whose right side is the answer: names, not expressions.
 _NAME = re.compile(
-    r"(?:m\s*)?(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
-    r"(?:\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,5}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"
+    r"(?:(?:m|\\text\{\s*m\s*\})\s*)?"
+    r"(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|widehat|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
+    r"(?:\\angle\s*\{?\s*\d+\s*\}?|\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,11}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"
     r"(?:\s*_\s*(?:\{[^{}]*\}|\w))?(?:\s*\^\s*(?:\{\s*(?:\*|\\prime|[-'\d\\a-z]+)\s*\}|\*|'))?"
     r"(?:\s*\\circ\s*[a-z])?"
-    r"(?:\s*[(\[][^()\[\]=]{0,40}[)\]])?"
+    r"(?:\s*[(\[](?:[^()\[\]]|\((?:[^()]|\([^()]*\))*\)){0,40}[)\]])?"
 )
 _CONSTANTS = (r"\pi", "e", r"\phi", r"\varphi")
 #: Operators whose result stands on the right of an equation.
@@ -32,10 +34,26 @@ _ARRAY = re.compile(r"([(\[])\s*\\begin\{(array|matrix)\}(?:\{[lcr|\s]*\})?(.*)\
 _RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|<|>")
 _MEMBER = re.compile(r"^\s*[a-zA-Z](?:_\{?\w\}?)?\s*\\in(?![a-zA-Z])")
 _CHOICE = re.compile(r"\(?\s*(?:\\text\{\s*)?\(?\s*([A-Ja-j])\s*\)?\s*\}?\s*\)?")
-_CHOICE_AND_MORE = re.compile(
-    r"(?:\\text\{\s*\(\s*([A-J])\s*\)[^{}]*\}.*|\(\s*([A-J])\s*\)\s*[^\s(].*"
-    r"|([A-J])\s*[.:)]\s*(?![A-Z](?![a-z]))[^\s=][^=]*)",
-    re.DOTALL,
+_LABELLED_CHOICE = re.compile(r"(?:\(\s*([A-J])\s*\)(?:\s+|(?=[^(\s]))|([A-J])\s*[.:]\s*(?=[^=]*$))(\S.*)", re.DOTALL)
+#: a capital by itself, such as the letter of another choice
+_CAPITAL = re.compile(r"(?<![\w\\])[A-J](?!\w)")
+_CONDITION = r"[a-zA-Z]\s*(?:(?:\\(?:in|ge|le|ne)(?![a-z])|[<>=])\s*[\w\\{}^+*-]{1,25}|\\text\{[^{}]*\})?"
+#: Leaves the value alone of an answer that says more: words or the letter of a choice in front, conditions behind.
+_alone = rules(
+    (
+        "text",  # one word right in front of a value, or words in front of a bracket, may be an operator
+        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|\bof\s*\}}))(?:[^{{}}]*(?:\b(?:is|are)\s*|:\s*)\}}|[^{{}}]*\}}\s*[:=]"
+        r"|[^{}]*(?:[^\W\d_]{2}\s+(?:\w[^{}]*)?|[\u4e00-\u9fff])\}(?!\s*[(\[]))\s*[:=]?\s*(?![_^:=])(?=[^\s,;])",
+        "",
+    ),
+    ("", r"^(?:\\text\{\s*\(?[A-J]\s*[).:]\s*\}|\([A-J]\))\s*(?=[^\s,;])(?!(?:\\text\{)?\(?[A-J]\)?\}?$)", ""),
+    ("text", r"^\\text\{(?![^{}]*\b[A-J]\b[^{}]*\b[A-J]\b)[^{}]*[^{}\s][\s:]+\(?([A-J])\)?\s*\}$", r"\\text{\1}"),
+    (
+        "",
+        rf"\s*(?:,?\s*\(?(?:\\text\{{\s*(?:for|where|with|at)\b[^{{}}]*\}}|\\forall)\s*(?:{_CONDITION})?\)?"
+        r"|\([a-zA-Z]=[\w-]+\)|,\s*[a-zA-Z]\s*\\in\s*\\mathbb\{[A-Z]\})$",
+        "",
+    ),
 )
 _DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
 _TIME = re.compile(r"\d{1,2}:\d{2}")
@@ -51,7 +69,7 @@ class Form:
 
     latex: for algebra; text: for comparing as text; parts: of lists and so on, row by row for a matrix, the right side
     of an equation; name: its left side where that is a name; brackets: of an interval or tuple; unit, percent: what
-    was stripped; other: another reading of the same text.
+    was stripped; other: another reading of the same text; told: the value alone, of an answer that says more.
     """
 
     kind: str
@@ -66,6 +84,7 @@ class Form:
     unit: str | None = None
     percent: bool = False
     other: Form | None = None
+    told: Form | None = None
 
 
 @lru_cache(maxsize=8192)
@@ -73,23 +92,18 @@ def read(text: str) -> Form:
     """Read the form of a gold or an answer. Raises Unreadable."""
     latex = closed(normalise(text))
     if not compact(latex).strip("{}()[]$\\"):
-        if compact(latex) in (r"\{\}", r"\emptyset"):
+        if compact(latex) == r"\{\}":
             return _form("set", latex)
         raise Unreadable("empty")
     if len(latex) > MAX_LENGTH:
         return _form("text", latex)
-    if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH or _sets(latex) > MAX_DEPTH:
+    if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH or latex.count(r"\{") > MAX_PARTS:
         raise Unreadable("too deep or unbalanced")
-    return _whole(latex)
-
-
-def _sets(latex: str) -> int:
-    """Return how deep sets are nested; one that is never closed counts."""
-    level = deepest = 0
-    for brace in re.findall(r"\\[{}]", latex):
-        level = max(0, level + (1 if brace[1] == "{" else -1))
-        deepest = max(deepest, level)
-    return deepest
+    form, alone = _whole(latex), latex if units.doubtful(latex) else _alone(latex)
+    if alone != latex:
+        with contextlib.suppress(Unreadable):
+            form = replace(form, told=_whole(alone))
+    return form
 
 
 def _form(kind: str, latex: str, **more: object) -> Form:
@@ -136,7 +150,7 @@ def _expand(latex: str) -> list[str]:
     """Return the parts between commas; one with a plus-minus sign becomes two."""
     parts: list[str] = []
     for piece in split(latex, ","):
-        if r"\pm" in piece and not re.match(r"\s*\\\{|\s*\(", piece):
+        if re.search(r"\\pm(?![a-zA-Z])", piece) and not re.match(r"\s*\\\{|\s*\(", piece):
             parts += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
             parts += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
         elif piece.strip():
@@ -157,8 +171,10 @@ def _part(latex: str) -> Form:
         letter = match[1]
         if letter.isupper() or "(" in latex or "\\text" in latex:
             return Form("choice", letter, letter.upper(), name="letter" if letter == latex else None)
-    if match := _CHOICE_AND_MORE.fullmatch(latex):
-        return Form("choice", latex, next(g for g in match.groups() if g))
+    flat = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex).strip()
+    match = _LABELLED_CHOICE.fullmatch(flat)
+    if match and not _CAPITAL.search(match[3]) and not units.LABEL_DOUBT.search(match[3]):
+        return Form("choice", latex, match[1] or match[2])
     unions = split(latex, r"\cup")
     if len(unions) > 1:
         return _form("union", latex, parts=tuple(_part(piece) for piece in unions))
@@ -169,6 +185,8 @@ def _part(latex: str) -> Form:
     bracketed = _bracketed(latex)
     if bracketed is not None:
         return bracketed
+    if units.doubtful(latex) and plain_words(latex) is None:
+        return Form("text", latex, compact(latex))  # nothing but the same words is equal to a doubt
     return _equation(latex) or _relation(latex) or scalar(latex)
 
 
@@ -238,7 +256,7 @@ def _equation(latex: str) -> Form | None:
 
 def _is_name(latex: str) -> bool:
     """Return whether a text is a variable, a function of variables, a length |AB|, a ratio or a tuple of names."""
-    text = latex.strip()
+    text = latex.strip("° ")
     if _EVALUATED.match(text) and not re.search(r"[+<>,]", text):
         return True
     for opening, closing in ("()", "||"):
@@ -246,7 +264,9 @@ def _is_name(latex: str) -> bool:
             return all(_is_name(piece) for piece in split(text[1:-1], ","))
     if ":" in text:
         return all(_is_name(piece) for piece in text.split(":"))
-    return len(text) <= 80 and _NAME.fullmatch(text) is not None
+    bare = re.sub(r"\\(?:text|vec)\{[^{}]*\}", "", text)
+    worded = bare != text and not units.CHANGED.search(text) and re.fullmatch(r"[a-zA-Z_\s{}']*(?:\\cdot)?\s*", bare)
+    return len(text) <= 80 and not units.doubtful(text) and bool(worded or _NAME.fullmatch(text))
 
 
 def _relation(latex: str) -> Form | None:
@@ -294,5 +314,5 @@ def plain_words(latex: str) -> str | None:
         return None
     if not wrapped and (re.match(r"\s*-?[\d.]", inner) or not re.search(r"[a-zA-Z]{4}", inner)):
         return None
-    text = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
-    return text or None
+    words = [units.stem(word) for word in re.findall(r"[^\W_]+", inner.lower()) if word != "and"]
+    return re.sub(r"^(?:an?|the) (?=\w\w)", "", " ".join(words)) or None

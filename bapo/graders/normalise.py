@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
 
@@ -14,8 +15,8 @@ _COMMANDS = (
 )
 _FRACTIONS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
 _TABLE = (
-    str.maketrans("−–—﹣－÷∕⁄º，；：（）［］｛｝％．′\u00a0\u2009\u202f\u3000", "-----///°,;:()[]{}%.'    ")
-    | str.maketrans("０１２３４５６７８９", "0123456789")
+    {0xFEE0 + sign: sign for sign in range(0x21, 0x7F)}  # the full-width forms of ASCII
+    | str.maketrans("−–—﹣÷∕⁄º。、′\u00a0\u2009\u202f\u3000", "----///°.,'    ")
     | str.maketrans({sign: rf"\{name} " for sign, name in re.findall(r"(\S) (\S+)", _COMMANDS)})
     | str.maketrans({sign: rf"\frac{{{n}}}{{{d}}}" for sign, (n, d) in _FRACTIONS.items()} | {"ℝ": r"\mathbb{R}"})
 )
@@ -23,77 +24,154 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "012345678
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b-\u200f\u2060\ufeff]")
 
-_TEXT = r"(?:text|mbox|hbox|textbf|textit|textrm|textnormal|textsf|texttt|emph|mathrm|mathbf|mathit|mathsf|mathtt|bold)"
+#: Commands and signs -> the one that is written for them; and dressing, which goes.
+_RENAMED_TEXT = r"""
+    \lbrace \{ \rbrace \} \lbrack [ \rbrack ] \lvert | \rvert | \vert | \Vert | \lVert | \rVert | \mid | \| |
+    \dfrac \frac \tfrac \frac \cfrac \frac \dbinom \binom \tbinom \binom \leqslant \le \leq \le <= \le =< \le
+    \geqslant \ge \geq \ge >= \ge \neq \ne != \ne \lt < \gt > &lt; < &gt; > \times \cdot \ast \cdot \cdotp \cdot * \cdot
+    ** ^ \thickapprox \approx \simeq \approx \varnothing \emptyset \O \emptyset \setminus \backslash \Reals \mathbb{R}
+    \overarc \widehat \wideparen \widehat \degree ° \textdegree °
+"""
+_DRESSING = r"""
+    \displaystyle \textstyle \limits \nolimits \strut \allowbreak \mathstrut \hfill \noindent \boldsymbol \bm \pmb
+    \underline \ensuremath \bfseries \itshape \tiny \small \normalsize \large \Large \LARGE \huge \Huge \boxed \fbox
+    \quad \qquad \euro \pounds \textdollar \mathdollar
+"""
+_RENAMED = {old: f"{new} " for old, new in re.findall(r"(\S+) (\S+)", " ".join(_RENAMED_TEXT.split()))} | dict.fromkeys(
+    _DRESSING.split(), " "
+)
+_FONT = (
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|[mh]box|emph|math(?:rm|bf|it|sf|tt)|bold|si|operatorname\*?|rm|bf|it|sf|tt)"
+)
 _GROUP = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_FUNCTIONS = r"(?:arc)?(?:sin|cos|tan)|cot|csc|ln|log"
+_CALLED = r"sec|exp|min|max|gcd|lcm|det"  #: also words or units: functions only before a bracket
+_GREEK = r"alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|sigma|rho|tau|pi"
+#: What makes a text wrapper hold more than words: numbers (not the powers of units), relations, operators.
+_FORMULA = re.compile(r"(?<![\^\d])(?<!\^-)\d|[=<>+*\\|]")
+_WORD = r"(?<![\\^\w])[^\W\d_](?:\.?[^\W\d_])+"
+_PHRASE = re.compile(
+    rf"(?!(?:{_FUNCTIONS}|{_CALLED}|{_GREEK}|sqrt)(?![a-z])){_WORD}\.?(?:[\s/'-]*(?<!\w)[^\W\d_]+(?:\^-?\d)?(?!\w)\.?)*\s*"
+)
+_JOIN = re.compile(r"\b(?:and|or)\b")
 
-#: (pattern, replacement), in the order in which they apply
-_RULES: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in [
-        (r",?\\ldots|,?\\dots", r"\\ldots "),
-        (r"\\\$|(?<!\\)\$|\\euro(?![a-zA-Z])|[€£¥]|\\pounds(?![a-zA-Z])|(?<![a-zA-Z])USD\s*", ""),
-        (r"(?<!\\)\\[()\[\]]", " "),
-        (r"\{\s*,\s*\}", ","),
-        (r",\s*\\!\s*(?=\d{3}(?!\d))", ","),
-        (r"\\!", ""),
-        (r"\\(?:displaystyle|textstyle|limits|nolimits|strut|allowbreak|mathstrut|hfill|noindent)(?![a-zA-Z])", ""),
-        (r"\\[hv]space\*?\{[^{}]*\}|\\[hv]?phantom\s*(?:\{[^{}]*\}|)", ""),
-        (r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?", ""),
-        (r"(?<!\\)\\(?:[,;:> ]|quad(?![a-zA-Z])|qquad(?![a-zA-Z]))|(?<!\\)~", " "),
-        (r"\s\s+", " "),  # rules with several \s* in them are slow on long runs of blanks
-        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
-        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
-        (r"\\lbrack(?![a-zA-Z])", "["),
-        (r"\\rbrack(?![a-zA-Z])", "]"),
-        (r"\\(?:[lr]vert|vert|mid)(?![a-zA-Z])", "|"),
-        (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
-        (r"\\[dt]binom(?![a-zA-Z])", r"\\binom"),
-        (r"\\(?:leqslant|leq|lt=)(?![a-zA-Z])|<=|=<", r"\\le "),
-        (r"\\(?:geqslant|geq)(?![a-zA-Z])|>=", r"\\ge "),
-        (r"\\lt(?![a-zA-Z])|&lt;", "<"),
-        (r"\\gt(?![a-zA-Z])|&gt;", ">"),
-        (r"\\neq(?![a-zA-Z])|!=", r"\\ne "),
-        (r"\\(?:times|ast|cdotp)(?![a-zA-Z])|\*(?!\*)", r"\\cdot "),
-        (r"\*\*", "^"),
-        (r"\\(?:thickapprox|simeq)(?![a-zA-Z])|\\sim(?=\s*\d)", r"\\approx "),
-        (r"\\(?:varnothing|O(?![a-zA-Z]))(?![a-zA-Z])", r"\\emptyset "),
-        (r"\\setminus(?![a-zA-Z])", r"\\backslash "),
-        (r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))|\\degree(?![a-zA-Z])|\\textdegree", "°"),
-        (r"\\" + _TEXT + r"\s*\{\s*(\\?%|per\s?cent(?:age)?|pct)\s*\}|\\%", "%"),
-        (r"(?<=[\d}])\s*(?:per\s?cent(?:age)?|pct)\b", "%"),
-        (r"(?<=[\d}])\s*(?:\\" + _TEXT + r"\s*\{\s*degrees?\s*\}|degrees?\b)", "°"),
-        (
-            r"\\(?:operatorname|mathop)\*?\s*\{\s*(sin|cos|tan|cot|sec|csc|ln|log|exp|gcd|det|arcsin|arccos|arctan)\s*\}",
-            r"\\\1 ",
-        ),
-        (r"\\operatorname\*?\s*\{([a-zA-Z]+)\}", r"\\text{\1}"),
-        (r"([_^])\s*(?:\{\s*\\" + _TEXT + r"\s*\{([^{}]*)\}\s*\}|\\" + _TEXT + r"\s*\{([^{}]*)\})", r"\1{\2\3}"),
-        (r"\\" + _TEXT + r"\s*\{\s*([eidx])\s*\}", r" \1 "),
-        (r"\{\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
-        (r"\\" + _TEXT + r"\s*" + _GROUP, r"\\text{\1}"),
-        (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
-        (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
-        (r"\\text\{\s*\}", " "),
-        (r"\s\s+", " "),
-        (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
-        (r"\\text\{([^{}]*[^{}\s])\s+(?:and|or)\s*\}", r"\\text{\1} , "),
-        (r",?\s*\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}\s*,?|,?(?<![a-zA-Z\\])\s*\b(?:and|or)\b(?![a-zA-Z])\s*,?", " , "),
-        (r"(?<!\\)\b(?:infinity|inf|oo)\b", r"\\infty "),
-        (r"\+\s*\\infty", r"\\infty "),
-        # e-notation, which math-verify reads as Euler's number
-        (r"(?<![a-zA-Z\d.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,5})(?![\da-zA-Z.])", r"\1\\cdot 10^{\2}"),
-        # \frac12, \frac1{2}, \frac{1}2, \sqrt2, \sqrt x, x^12 stays as TeX reads it
-        (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
-        (r"\\frac\s*([a-zA-Z\d])\s*\{", r"\\frac{\1}{"),
-        (r"\\frac\s*(\{[^{}]*\})\s*([a-zA-Z\d])", r"\\frac\1{\2}"),
-        (r"\\sqrt\s*([a-zA-Z\d])", r"\\sqrt{\1}"),
-        (r"(?<![\\a-zA-Z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"(?<![\\a-zA-Z])pi(?![a-zA-Z])", r"\\pi "),
-        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
-        (r"\\\\(?=\s*$)", ""),
-    ]
-]
-_BOX = re.compile(r"\\+(?:boxed|fbox)\s*\{")
+
+def _text(match: re.Match[str]) -> str:
+    """Write a font's or a text's group with only its words in \\text{}: "13 cm" is 13 and a unit, "A or D" a list."""
+    inside = match[1]
+    rest = _JOIN.sub(",", inside)
+    listed = ("," in rest.strip(" ,") or rest.count("(") > 1) and not re.search(_WORD, rest)
+    if not listed and not _FORMULA.search(inside):
+        return rf"\text{{{inside}}}"
+    return _PHRASE.sub(r"\\text{\g<0>}", inside)
+
+
+def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Callable[[str], str]:
+    """Return a function that replaces in a text, one rule after the other.
+
+    table: what a text holds wherever the pattern matches, since looking for that is faster; pattern; replacement.
+    """
+    compiled = [(holds, re.compile(pattern), replacement) for holds, pattern, replacement in table]
+
+    def respell(text: str) -> str:
+        for holds, pattern, replacement in compiled:
+            if holds in text:
+                text = pattern.sub(replacement, text)
+        return text
+
+    return respell
+
+
+_respell = rules(
+    ("", r"^(\*\*|[*`])(.*[^*`])\1$", r"\2"),
+    ("dots", r",?\s*\\l?dots", r"\\ldots "),
+    ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", ""),
+    ("box", r"\\+(?:boxed|fbox)\s*" + _GROUP, r"\1"),
+    ("\\", r"(?<!\\)\\[()\[\]]", " "),
+    (r"\!", r",\s*\\!\s*(?=\d{3}(?!\d))", ","),
+    (r"\!", r"\\!", ""),
+    ("\\", r"\\[hv]space\*?\{[^{}]*\}|\\[hv]?phantom\s*(?:\{[^{}]*\}|)", ""),
+    ("\\", r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?", ""),
+    ("{\\", r"\{\\(?:rm|bf|it|bfseries|itshape)\s+([^{}]*)\}", r"\\text{\1}"),
+    ("color", r"\\(?:(?:text)?color|colorbox)\s*\{[^{}]*\}", ""),
+    ("\\", r"\\(?:rm|bf|it)(?=\s)", ""),
+    ("", r"(?<!\\)\\[,;:> ]|(?<!\\)~", " "),
+    ("  ", r"\s\s+", " "),  # rules with several \s* in them are slow on long runs of blanks
+    ("**", r"\*\*\s*(\d*\.\d+)", r"^{\1}"),
+    ("", r"\\[a-zA-Z]+|(?<!\\)\\\||&[lg]t;|[<>!]=|=<|\*\*?", lambda sign: _RENAMED.get(sign[0], sign[0])),
+    ("{", rf"(?:{_FONT}\s*)?\{{\s*([,/])\s*\}}", r"\1"),
+    ("sim", r"(?<![\d\s])\s*\\sim(?=\s*\d)", r"\\approx"),
+    ("^", r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z])|°)", "°"),
+    ("op", rf"\\(?:operatorname|mathop)\*?\s*\{{\s*({_FUNCTIONS}|{_CALLED})\s*\}}", r"\\\1 "),
+    ("{", _FONT + r"\s*(?=\{[^{}]*(?<!\^)\{)", ""),
+    ("{", _FONT + r"\s*" + _GROUP, _text),
+    ("", r"\\text\{\s*\\?(?:%|per\s?cent(?:age)?|pct)\s*\}|\\%", "%"),
+    ("p", r"(?<=[\d}])\s*(?:per\s?cent(?:age)?|pct)\b", "%"),
+    ("", r"(?<=[\d}])\s*(?:\\text\{\s*degrees?\s*\}|degrees?\b|度)", "°"),
+    ("text", r"\\text\{\s*(?:negative|minus)\s*\}\s*(?=[\d\\])", "-"),
+    ("text", r"([_^])\s*(?:\{\s*\\text\{([^{}]*)\}\s*\}|\\text\{([^{}]*)\})", r"\1{\2\3}"),
+    ("^", r"(?<=[\d)])\s*\^\s*(?:o(?![a-zA-Z])|\{\s*o\s*\})", "°"),
+    ("/", r"\^\s*\{?(\d+)\}?\s*/\s*_\s*\{?(\d+)\}?", r"\\frac{\1}{\2}"),
+    ("text", r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}", r"\\text{\1/\2}"),
+    ("frown", r"\\(?:overset|stackrel)\s*\{\s*\\frown\s*\}", r"\\widehat"),
+    (")", r"^(\\text\{\s*)?([A-J])\s*\)", r"\1(\2)"),
+    ("text", r"\\text\{\s*([eidx])\s*\}", r" \1 "),
+    ("U", r"(?<=[)\]])\s*(?:\\text\{\s*U\s*\}|U)\s*(?=[(\[\]])", r"\\cup "),
+    ("prime", r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
+    ("prime", r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
+    ("text", r"\\text\{\s*\}", " "),
+    ("  ", r"\s\s+", " "),
+    ("text", r"\\text\{([^{}]*[^{}\s])\s+(?:and|or)\s*\}", r"\\text{\1} , "),
+    ("text", r",?\s*\\text\{\s*,?\s*(?:and|or|或)\s*,?\s*\}\s*,?", " , "),
+)
+#: for what is not in \text{}
+_respell_formula = rules(
+    ("", r",?(?<![a-zA-Z\\])\s*\b(?:and|or)\b(?![a-zA-Z])\s*,?|或", " , "),
+    ("", r"([\u4e00-\u9fff]+)", r"\\text{\1}"),
+    ("", r"(?<!\\)\b(?:infinity|inf|oo)\b", r"\\infty "),
+    ("infty", r"\+\s*\\infty", r"\\infty "),
+    # e-notation, which math-verify reads as Euler's number
+    ("", r"(?<![a-zA-Z\d.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,5})(?![\da-zA-Z.])", r"\1\\cdot 10^{\2}"),
+    # \frac12, \frac1{2}, \frac{1}2, \sqrt2, \sqrt x, x^12 stays as TeX reads it
+    ("\\", r"\\(frac|sqrt|dot|hat|vec|bar|mathbb)\s*([a-zA-Z\d])", r"\\\1{\2}"),
+    ("frac", r"(\\frac\s*\{[^{}]*\})\s*([a-zA-Z\d])", r"\1{\2}"),
+    # as in programs
+    ("sqrt", r"(?:\\|(?<![\\a-zA-Z]))sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    ("cbrt", r"(?<![\\a-zA-Z])cbrt\s*\(([^()]*)\)", r"\\sqrt[3]{\1}"),
+    ("exp", r"\\?(?<![a-zA-Z])exp\s*\(([^()]*)\)", r"e^{\1}"),
+    (
+        "",
+        rf"(?<![\\a-zA-Z])({_GREEK}|(?:{_FUNCTIONS})(?=\s*[\d(^\\]|\s+[a-zA-Z]\b)|(?:{_CALLED})(?=\s*\())(?![a-zA-Z])",
+        r"\\\1 ",
+    ),
+    ("^", r"\^\s*(-\d+)", r"^{\1}"),
+    ("^", r"\^\s*\(([^()]*)\)", r"^{\1}"),
+    ("-1", r"\\(sin|cos|tan)\s*\^\s*\{\s*-1\s*\}", r"\\arc\1 "),
+    ("C", r"(?:\{\s*\}|(?<![\w}]))_\s*\{?(\d+)\}?\s*C\s*_\s*\{?(\d+)\}?", r"\\binom{\1}{\2}"),
+    ("mod", r"(\(\s*)?\\?(?<![a-zA-Z])[pb]?mod(?![a-zA-Z])\s*(?:\{\s*(\w+)\s*\}|(\w+))(?(1)\s*\))", r"\\pmod{\2\3}"),
+    ("\\\\", r"\\\\(?=\s*$)", ""),
+)
+_respell_whole = rules(
+    ("", r"^\s*(?:\\mathbb\{R\}|\\text\{\s*all reals?(?: numbers)?\s*\})\s*$", r"(-\\infty,\\infty)"),
+    ("R}", r"^\s*\\mathbb\{R\}\s*[\^_]\{?\+\}?\s*$", r"(0,\\infty)"),
+    (
+        r"\ne",
+        r"\\\{\s*([a-zA-Z])(?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*\1\s*\\ne\s*([^,{}\\]+)\\\}",
+        r"\\mathbb{R}-\\{\2\\}",
+    ),
+    ("R}", r"\\mathbb\{R\}\s*(?:\\backslash|-)\s*\\\{([^,{}\\]+)\\\}", r"(-\\infty,\1)\\cup (\1,\\infty)"),
+    (
+        r"\}",
+        r"\\\{\s*[a-zA-Z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]\s*([^{}|]*(?:[<>]|\\[lg]e(?![a-z]))[^{}|]*)\\\}",
+        r"\1",
+    ),
+    ("", r"(?<=\d)\s*(?:\^\s*\{\s*)?(?:st|nd|rd|th)\s*\}?$", ""),
+    ("empty", r"^\s*\\emptyset\s*$", r"\\{\\}"),
+    ("base", r"\(?\s*(?:\\text\{)?\s*(?:in )?base(?:\s*\})?\s*(\d+)\s*[)}]*$", r"_{\1}"),
+    ("_", r"^[({]*(?:\\overline\s*)?[({\s]*0*([0-9A-Z]*\d[0-9A-Z]*)[)}\s]*_\s*[({]*(\d+)[)}]*$", r"\1_{\2}"),
+    ("]", r"(?:^|(?<=[\s=]))\]\s*([^\s,\[\](){}|][^\[\](){}|]*,[^\[\](){}|]*)(?=[\[\]])", r"(\1"),
+    ("[", r"(?<=[\[(])([^\[\](){}|]*,[^\[\](){}|]*)\[(?=\s*(?:$|\\))", r"\1)"),
+)
 
 
 @lru_cache(maxsize=8192)
@@ -104,40 +182,22 @@ def normalise(text: str) -> str:
     their braces; and/or become commas; e-notation becomes a power of ten; degrees become the sign °.
     """
     text = " ".join(_INVISIBLE.sub("", text.translate(_TABLE)).split())
+    text = re.sub(r"(?<=[\d\s}])((?:[cmk]?m|in|ft|yd|mi)[²³])(?![^{}]*\})", r"\\text{\1}", text)
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+", lambda m: "^{" + m.group().translate(_SUPERSCRIPTS) + "}", text)
+    text = re.sub(r"\^\{([\dn])\}", r"^\1", text)
     text = re.sub(r"[₀-₉]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda m: r"\sqrt{" + (m[1] or m[2] or "") + "}", text)
-    text = _unbox(text)
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
-    for pattern, replacement in _RULES:
-        text = pattern.sub(replacement, text)
-    return " ".join(text.split()).rstrip(" .,;:?\\")
+    parts = re.split(r"(\\text\{[^{}]*\})", _respell(text))
+    parts[::2] = map(_respell_formula, parts[::2])
+    return _respell_whole(" ".join("".join(parts).split()).rstrip(" .,;:?\\"))
 
 
 def compact(latex: str) -> str:
     """Take out spaces and needless braces, for comparing as text."""
     text = re.sub(r"\s+", "", re.sub(r"(?<=\d)\s+(?=\d)", "~", latex))  # 1 2 is not 12
     return re.sub(r"([_^])\{([a-zA-Z\d])\}", r"\1\2", text)
-
-
-def _unbox(text: str) -> str:
-    """Take out every ``\\boxed{`` and the brace that closes it."""
-    for _ in range(20):
-        match = _BOX.search(text)
-        if match is None:
-            break
-        level, end = 1, None
-        for token in re.finditer(r"\\.|[{}]", text[match.end() :]):
-            level += {"{": 1, "}": -1}.get(token.group(), 0)
-            if level == 0:
-                end = match.end() + token.start()
-                break
-        if end is None:
-            text = text[: match.start()] + text[match.end() :]
-        else:
-            text = text[: match.start()] + text[match.end() : end] + text[end + 1 :]
-    return text
 
 
 # ------------------------------------------------------------------------------------------------ brackets

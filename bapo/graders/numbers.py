@@ -21,6 +21,10 @@ _SLASH = re.compile(rf"{_SIGN}(?P<n>{_D})\s*/\s*(?P<d>{_D})")
 _MIXED = re.compile(r"(?P<sign>[+-]?)\s*(?P<w>\d+)\s*\\frac\s*\{\s*(?P<n>\d+)\s*\}\s*\{\s*(?P<d>\d+)\s*\}")
 _MIXED_PLAIN = re.compile(r"(?P<sign>[+-]?)\s*(?P<w>\d+)\s+(?P<n>\d+)\s*/\s*(?P<d>\d+)")
 
+_REPEATING = re.compile(
+    r"(?P<sign>[+-]*)\s*(?P<n>\d{0,30})\.(?P<a>\d{0,30})\s*(?:\\(?:overline|bar|dot)\s*\{\s*(\d{1,30})\s*\}|\((\d{1,30})\))"
+)
+
 
 class Value(NamedTuple):
     """digits: significant digits where the number was written as a decimal, None where it is exact."""
@@ -54,6 +58,10 @@ def read(latex: str) -> Value | None:
         if match and int(match["d"]):
             n, d, whole = int(match["n"]), int(match["d"]), int(match["w"])
             return _signed(match, Value(whole + Fraction(n, d))) if n < d else None
+    if match := _REPEATING.fullmatch(text):
+        start, period = match["n"] + match["a"], match[4] or match[5]
+        under = 10 ** len(match["a"]) * (10 ** len(period) - 1)
+        return _signed(match, Value(Fraction(int(start + period) - int(start or 0), under)))
     for pattern in (_FRACTION, _SLASH):
         if match := pattern.fullmatch(text):
             over, under = (_decimal(match[part].replace(" ", "")).value for part in "nd")

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from bapo.graders import compare, forms, numbers
+from bapo.graders import compare, forms, numbers, units
 from bapo.graders.verdict import DIFFERENT, EQUAL, UNREADABLE
 
 if TYPE_CHECKING:
@@ -100,11 +100,13 @@ def parse(latex: str) -> Basic | None:
     from latex2sympy2_extended import NormalizationConfig
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy, normalize_latex
     from math_verify.grader import should_treat_as_complex
-    from sympy import Expr, MatrixBase, Symbol
+    from sympy import Expr, I, MatrixBase, Symbol
 
     # As math_verify.parse does with one formula, except for two options. units: it would take the t of 3t for a unit.
     # lowercase_symbols: it would take R^2 - r^2 for zero.
-    text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "")
+    if units.TRIGONOMETRIC.search(latex):
+        latex = re.sub(r"(\d+(?:\.\d+)?)\s*°", r"{\\frac{\1\\pi}{180}}", latex)
+    text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "").replace(")(", r") \cdot (")
     text = re.sub(r"_\s*\{?\s*\\(odot|oplus|star|ast)(?![a-zA-Z])\s*\}?", r"_{\1}", text)  # unknown to its grammar
     try:
         text = normalize_latex(
@@ -123,7 +125,8 @@ def parse(latex: str) -> Basic | None:
     if not isinstance(expression, Expr | MatrixBase):
         return expression  # rebuilding an equation would evaluate it
     try:
-        names = {symbol: Symbol(symbol.name, real=True) for symbol in expression.free_symbols}
+        imaginary = {symbol.name for symbol in expression.free_symbols} == {"i"}  # where no other letter is
+        names = {symbol: I if imaginary else Symbol(symbol.name, real=True) for symbol in expression.free_symbols}
         return expression.xreplace(names)
     except (AttributeError, TypeError):
         return expression

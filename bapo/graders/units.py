@@ -15,7 +15,7 @@ from bapo.graders import numbers
 #: name: the words for it
 _UNITS_TEXT = """
     cm: cm centimeter centimetre; mm: mm millimeter millimetre; m: meter metre; km: km kilometer kilometre;
-    in: inch inche; ft: ft foot feet; yd: yd yard; mi: mi mile; kg: kg kilogram; g: gram; mg: mg milligram;
+    in: in inch inche; ft: ft foot feet; yd: yd yard; mi: mi mile; kg: kg kilogram; g: gram; mg: mg milligram;
     lb: lb lbs pound; oz: oz ounce; s: sec second; ms: ms millisecond; min: min minute; h: hr hour; day: day;
     week: week; month: month; year: yr year; degree: deg degree °; rad: rad radian; dollar: dollar buck;
     cent: cent; h^-1 mi: mph; h^-1 km: km/h kmh kmph; m s^-1: m/s; L: liter litre; mL: ml milliliter millilitre;
@@ -30,6 +30,7 @@ _KNOWN = {word: unit for unit, words in _NAMES.items() for word in words.split()
 _PLAIN = "|".join(
     sorted((re.escape(f"{w}{s}") for w in _KNOWN for s in ("", "s", "es") if w.isascii()), key=len, reverse=True)
 )
+TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?"
 # a blank between two units must match in one way only: with two, a failing match takes exponential time
 _TAIL = re.compile(
@@ -37,12 +38,16 @@ _TAIL = re.compile(
     rf"(?P<unit>(?:(?:\\text\{{[^{{}}]*\}}|°\s*[CF](?![a-zA-Z])|°){_POWER}\s*(?:/\s*)?)+)$",
     re.DOTALL,
 )
+_PLAIN_UNIT = (
+    rf"(?:(?:square|cubic|sq\.?|cu\.?)\s+)?(?<![a-zA-Z\\])(?:{_PLAIN})(?![a-zA-Z])(?:\s+(?:squared|cubed)|{_POWER})"
+)
 _PLAIN_TAIL = re.compile(
-    rf"(?P<body>.*(?:[\d)}}\]]|\s))\s*(?P<unit>(?:(?:square|cubic|sq\.?|cu\.?)\s+)?(?<![a-zA-Z\\])(?:{_PLAIN}){_POWER})$",
+    rf"(?P<body>.*(?:[\d)}}\]]|\\pi|(?<![a-zA-Z])[a-zA-Z]\s))\s*(?P<unit>{_PLAIN_UNIT}(?:(?:\s*/\s*|\s+per\s+){_PLAIN_UNIT})?)$",
     re.DOTALL,
 )
 _WORDS_TAIL = re.compile(r"(?P<body>-?\d[\d.,/]*)\s+(?P<unit>[a-zA-Z]{3,}(?:\s+[a-zA-Z]{2,}){0,3})$")
 _ARC = re.compile(r"(-?[\d.]+)\s*(''?|\")")
+_PLAIN_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2}|[^\x00-\xff]")
 _AREA = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
@@ -55,6 +60,36 @@ _NUMERALS = (
 _DIGITS = set(_NUMERALS.split())
 _OPERATORS = {"plus", "minus", "over", "divided", "multiplied", "factorial", "modulo", "mod"}
 _POWERS = {"squared", "cubed"}
+_CHANGED_TEXT = """
+    twice thrice double triple square cube root log sin cos tan reciprocal inverse more less fewer greater larger
+    smaller under above below within beyond up next times per
+"""
+_HEDGES_TEXT = """
+    wrong incorrect invalid untrue impossible mistake mistaken error rejected discarded excluded eliminated maybe
+    perhaps possibly probably likely unlikely unsure uncertain guess guessed suppose almost nearly instead
+"""
+_LIMITS_TEXT = """
+    not no non nor neither never none nothing cannot without except besides may might could would should than least most
+    some others other sometimes too before was were had rather either both between negative opposite bound upper
+    lower close until though although however yet or and but versus vs if unless when whenever otherwise else false
+"""
+
+
+def _any(words: str) -> str:
+    """Return a pattern of any of the words, but not of commands with their names."""
+    return rf"(?<![\\\w])(?:{'|'.join(words.split())})(?!\w)"
+
+
+#: Words in front of a number that make another of it.
+CHANGED = re.compile(
+    _any(" ".join([_CHANGED_TEXT, _NUMERALS, *_OPERATORS, *_POWERS, *(f"{w}s?" for w in _SCALES | _PARTS)])),
+    re.IGNORECASE,
+)
+_DOUBT = re.compile(
+    _any(_HEDGES_TEXT + _LIMITS_TEXT) + r"|n['\u2019]t\b|[不非错误无没百千万亿半倍](?!米)", re.IGNORECASE
+)
+#: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
+LABEL_DOUBT = re.compile(_any(_HEDGES_TEXT + "right correct answer") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE)
 #: The unit of what is no number with a unit: words that do arithmetic.
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
@@ -71,13 +106,15 @@ def split(latex: str) -> tuple[str, str | None]:
     """
     if match := _ARC.fullmatch(latex):
         return match[1], "arcmin" if match[2] == "'" else "arcsec"
-    for pattern in (_TAIL, _PLAIN_TAIL, _WORDS_TAIL):
+    for pattern in (_TAIL, _PLAIN_TAIL, _WORDS_TAIL) if _PLAIN_WORD.search(latex) else (_TAIL,):
         match = pattern.match(latex) if len(latex) < 600 else None
         if match is None:
             continue
         body, unit = match["body"].strip(), match["unit"]
         if pattern is _TAIL and "°" not in unit and not re.search(r"[\d)}\]]$|\\pi$|[a-z]$", body):
             continue
+        if "°" in unit and TRIGONOMETRIC.search(body):
+            continue  # the degrees of an argument
         if body.endswith("\\") or not re.search(r"\d|\\pi|\\sqrt|\\frac|[a-zA-Z]", body) or "\\text" in body:
             continue
         return _scaled(latex, body, unit)
@@ -93,7 +130,7 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
     if not used and plain and (part := _PARTS.get(plain[0].removesuffix("s"))):
         factor, used = Fraction(1, part), 1
     rest = plain[used:]
-    if rest and (rest[0] in _DIGITS | _POWERS or _OPERATORS & set(rest) or _timed(rest)):
+    if rest and (rest[0] in _DIGITS | _POWERS or _OPERATORS & set(rest) or _timed(rest) or doubtful(unit)):
         return latex, SPOKEN
     if not used:
         return body, name(unit)
@@ -103,6 +140,11 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
     value = number.value * factor
     text = str(value) if value.denominator == 1 else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
     return text, name(" ".join(words[used:])) if rest else None
+
+
+def doubtful(latex: str) -> bool:
+    """Return whether words deny or hedge what they stand beside: "is wrong", "or more", "if n is even"."""
+    return _PLAIN_WORD.search(latex) is not None and _DOUBT.search(latex) is not None
 
 
 def _timed(words: list[str]) -> bool:
@@ -132,7 +174,7 @@ def name(unit: str) -> str:
     if known := _word(words):
         return known + power
     others = re.findall(r"([^\W\d_]+|°)(\^-?\d)?", whole.replace(".", ""))
-    stems = {(_word(word) or _stem(word.lower())) + exponent for word, exponent in others if word not in _FILLERS}
+    stems = {(_word(word) or stem(word.lower())) + exponent for word, exponent in others if word not in _FILLERS}
     return "?" + " ".join(sorted(stems)) if stems else ""
 
 
@@ -168,7 +210,7 @@ def same(a: str | None, b: str | None) -> bool:
 _UNITS = set(_NAMES) | set(_SHORT.values())
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
     for ending, stem in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("xes", "x")):
         if word.endswith(ending) and len(word) > 4:
             return word.removesuffix(ending) + stem
