@@ -13,7 +13,7 @@ from pathlib import Path
 from analysis.claims.view import load_studies
 from analysis.study import Base, Cell, finished
 from bapo import project
-from bapo.errors import UserError
+from bapo.errors import UserError, require_extra
 from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, read_json, sha256, verify_files, write_text
 
@@ -98,6 +98,7 @@ def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
 
     Raises UserError where ``out`` exists.
     """
+    require_extra("crates", "rocrate")
     from rocrate.rocrate import ROCrate
 
     if out.exists():

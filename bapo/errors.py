@@ -7,6 +7,7 @@ import errno
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 #: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's place
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR}
@@ -22,6 +23,13 @@ class Interrupted(Exception):
 
 class JobFailed(RuntimeError):
     """A verl job ended with an error; the text is the worker's. The command line exits with 1."""
+
+
+def require_extra(extra: str, *packages: str) -> None:
+    """Raise UserError where a package that an extra of this distribution brings is missing."""
+    if missing := [package for package in packages if find_spec(package) is None]:
+        cure = f"pip install 'bapo-reproduction[{extra}]', or in a checkout pip install -e '.[{extra}]'"
+        raise UserError(f"{' and '.join(missing)}: not installed; install the extra `{extra}`: {cure}")
 
 
 def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:

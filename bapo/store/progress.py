@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from bapo.errors import require_extra
 from bapo.validate import plain
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Tracking:
         # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
         os.environ.setdefault("WANDB_MODE", config.tracking.mode)
         os.environ.setdefault("WANDB_SILENT", "true")
+        require_extra("wandb", "wandb")
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)

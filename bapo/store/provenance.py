@@ -26,7 +26,10 @@ from bapo.errors import UserError
 from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, sha256, write_json
 
 FOLDER = ".provenance"
-PACKAGES = ("torch", "transformers", "lm-eval", "numpy", "pandas", "pyarrow", "safetensors", "verl", "vllm", "ray")
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy", "numpy", "pandas", "pyarrow"),
+    *("safetensors", "verl", "vllm", "ray"),
+)
 
 
 # ------------------------------------------------------------------------------------------------ this machine
@@ -47,7 +50,7 @@ def git_state() -> Json:
 
 @lru_cache(maxsize=1)
 def package_versions() -> dict[str, str]:
-    versions = {}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)

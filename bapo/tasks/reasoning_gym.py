@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from bapo.errors import UserError
+from bapo.errors import require_extra
 from bapo.graders import pool, symbolic
 from bapo.graders.verdict import NO_ANSWER, Verdict
 from bapo.store.files import Json
@@ -104,13 +104,12 @@ def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool)
 
 
 def make(name: str, arguments: Json, size: int, seed: int) -> ProceduralDataset:
-    """Make a dataset of the library. Raises UserError naming the key where there is none, or no library."""
-    try:
-        import reasoning_gym
+    """Make a dataset of the library. Raises UserError naming the key where there is none."""
+    require_extra("gym", "reasoning_gym")
+    import reasoning_gym
 
+    try:
         return reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
-    except ImportError:
-        raise UserError("reasoning-gym is not installed; install the extra `gym` of this package") from None
     except (ValueError, TypeError, AssertionError) as error:
         cure = f"with arguments {arguments}: {error}; see reasoning_gym.factory.DATASETS"
         raise wrong(None, "data.generator.dataset", name, cure) from None

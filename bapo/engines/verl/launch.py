@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import secrets
 import shutil
@@ -18,7 +17,7 @@ from omegaconf import OmegaConf
 
 from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, verl_config
-from bapo.errors import Interrupted, JobFailed
+from bapo.errors import Interrupted, JobFailed, require_extra
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
@@ -81,8 +80,9 @@ def _remove_stale_work() -> None:
 
 def _require_packages(config: Config, device: str) -> None:
     """Raise UserError for a missing package, or another version of verl: verl says so minutes later, if at all."""
-    if importlib.util.find_spec("verl") is None or metadata.version("verl") != VERSION:
-        raise wrong(None, "engine", "verl", f"verl {VERSION} is not installed; install the extra `verl`")
+    require_extra("verl", "verl")
+    if (found := metadata.version("verl")) != VERSION:
+        raise wrong(None, "engine", "verl", f"verl is {found} and not {VERSION}; install the extra `verl` again")
     if device == "cuda":
         cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
         environment.require_vllm("engine=verl on GPUs", cure)

