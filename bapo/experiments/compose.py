@@ -89,8 +89,9 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
         for group, variants in (("model", of_model), ("method", of_method)):
             titles = [places.variants()[v][1]["title"] for v in variants]
-            config[group].name = "+".join([config[group].name, *variants])
-            config[group].title = ", ".join([config[group].title, *titles])
+            if titles:
+                config[group].name = "+".join([config[group].name, *variants])
+                config[group].title = ", ".join(map(str, [config[group].title, *titles]))
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except YAMLError as error:
@@ -132,13 +133,20 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _method_file(name: str) -> Json:
-    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names."""
+def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
+    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names.
+
+    above: the methods whose lists led here.
+    """
     places.require_name(f"method={name}", "method", name)
-    content = dict(parse_yaml(places.file_of("method", name), resolve=False))
+    content = parse_yaml(places.file_of("method", name))
     below: Json = {}
-    for other in content.pop("defaults", []):
-        below |= _method_file(str(other)) if other != "_self_" else {}
+    names = content.pop("defaults", [])
+    if name in above or not isinstance(names, list):
+        cure = "must be a list of methods whose own lists do not lead back here"
+        raise wrong(places.file_of("method", name), "defaults", names, cure)
+    for other in names:
+        below |= _method_file(str(other), (*above, name)) if other != "_self_" else {}
     return below | content
 
 
@@ -175,12 +183,14 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     if "setting" not in named and name not in options("setting"):
         file = trees[-1] / "setting" / f"{name}.yaml"
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
+    for group, each in ({"setting": name} | named).items():
+        parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees
     path = [f"hydra.searchpath=['file://{tree}']" for tree in others]  # a project has one
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(suite)):
             config = compose("config", overrides=[*choices, *path])
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError, AssertionError) as error:
         raise UserError(explained(error)) from None
     OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
     return config
@@ -197,5 +207,5 @@ def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer
     files = [path for tree in places.trees() for path in tree.glob("*/*.yaml")]
     found = {path for path, content in layers if at(content, loc) == value}
     for path in files:
-        found |= {path} if at(parse_yaml(path, resolve=False), loc[path.parent.name == loc[0] :]) == value else set()
+        found |= {path} if at(parse_yaml(path), loc[path.parent.name == loc[0] :]) == value else set()
     return found.pop() if len(found) == 1 else None
