@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from analysis import reading
 from analysis.sharing import Packed
@@ -141,9 +142,7 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     floats = [c for c in frame if frame[c].dtype.kind == "f"]
     others = [c for c in frame if c not in floats]
     options = {"compression": "zstd", "compression_level": 19}
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, use_dictionary=others, use_byte_stream_split=floats, **options)
-    return buffer.getvalue()
+    return frame.to_parquet(index=False, use_dictionary=others, use_byte_stream_split=floats, **options)
 
 
 def _zipped(members: Mapping[str, bytes]) -> bytes:
@@ -193,10 +192,7 @@ def _distinct(values: Iterable[object]) -> list[object]:
 
 
 def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
-    """Return ``about.json`` and the tables of evidence.
-
-    Raises UserError where the file is missing or damaged, or holds what :func:`pack` does not write.
-    """
+    """Return ``about.json`` and the tables of evidence. Raises UserError where :func:`pack` writes no such file."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
@@ -222,31 +218,21 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
 
 def _table(name: str, content: bytes) -> pd.DataFrame:
     """Return a table. Raises ValueError where pack writes no such one: its size is known before it is read."""
-    import pyarrow.parquet as pq
-
     table, metadata = Path(name).stem, pq.read_metadata(io.BytesIO(content))
     size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     columns, texts = metadata.schema.names, [column for column in metadata.schema.names if column in TEXTS]
     wanted = {"path", *({TEXT: ["text"], "steps": STEP_COLUMNS} | COLUMNS)[table]} | {*["samples"][table != "eval" :]}
-    if (
-        metadata.num_rows > ROWS
-        or size > 10 * LARGEST
-        or {*columns} != (wanted & {*columns} if table == "steps" else wanted)
-    ):
+    wanted &= {*columns} if table == "steps" else wanted
+    if metadata.num_rows > ROWS or size > 10 * LARGEST or {*columns} != wanted:
         raise ValueError(f"{name} is larger than a table of evidence, or has other columns")
     # a text that many rows have is held once
     frame = pq.read_table(io.BytesIO(content), read_dictionary=texts).to_pandas(ignore_metadata=True)
-    lengths = sum(frame[c].cat.categories.str.len().to_numpy()[frame[c].cat.codes].sum() for c in texts)
-    counts = frame.filter(["correct", "parsed", "samples"])
-    limit = counts["samples"].clip(upper=SAMPLES) if len(counts.columns) else 0
-    if (
-        len(frame) > ROWS
-        or lengths > CHARACTERS
-        or len(texts) + frame.select_dtypes("number").shape[1] < len(columns)
-        or (table != "steps" and frame.isna().any(axis=None))
-        or not (counts.ge(0) & counts.le(limit, axis=0)).all(axis=None)
-        or counts.get("samples", pd.Series()).sum() > ALL_SAMPLES
-    ):
+    characters = sum(frame[c].cat.categories.str.len().to_numpy()[frame[c].cat.codes].sum() for c in texts)
+    counts = frame.filter(["correct", "parsed", "samples"]).assign(samples=frame.get("samples", 0))
+    fits = counts.ge(0) & counts.le(counts["samples"].clip(upper=SAMPLES), axis=0)
+    numbers = len(texts) + frame.select_dtypes("number").shape[1] == len(columns)
+    whole = numbers and not frame[texts if table == "steps" else columns].isna().any(axis=None)
+    if not whole or characters > CHARACTERS or not fits.all(axis=None) or counts["samples"].sum() > ALL_SAMPLES:
         raise ValueError(f"{name} has values that evidence cannot have")
     return frame.astype(dict.fromkeys(texts, str))
 

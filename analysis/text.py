@@ -110,7 +110,11 @@ def columns(name: str, estimate: Estimate | None, *fields: str) -> dict[str, flo
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
-    """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye."""
+    """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    frame = frame.map(lambda cell: f"'{cell}" if str(cell)[:1] in (*"=+-@\t\r",) and isinstance(cell, str) else cell)
     write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 

@@ -134,18 +134,13 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
 
 
 def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
-    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names.
-
-    above: the methods whose lists led here.
-    """
+    """Return what ``method/NAME.yaml`` says over the methods of its defaults list. above: those that led here."""
     places.require_name(f"method={name}", "method", name)
     content = parse_yaml(places.file_of("method", name))
     below: Json = {}
-    names = content.pop("defaults", [])
-    if name in above or not isinstance(names, list):
-        cure = "must be a list of methods whose own lists do not lead back here"
-        raise wrong(places.file_of("method", name), "defaults", names, cure)
-    for other in names:
+    if name in above:
+        raise wrong(places.file_of("method", name), "defaults", content["defaults"], "leads back to this file")
+    for other in content.pop("defaults", []):
         below |= _method_file(str(other), (*above, name)) if other != "_self_" else {}
     return below | content
 
@@ -183,7 +178,7 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     if "setting" not in named and name not in options("setting"):
         file = trees[-1] / "setting" / f"{name}.yaml"
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
-    for group, each in ({"setting": name} | named).items():
+    for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | named).items():
         parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees
     path = [f"hydra.searchpath=['file://{tree}']" for tree in others]  # a project has one

@@ -28,7 +28,7 @@ STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
 #: columns that measure time: the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
-AGAIN = "and run the same command again: a run goes on from its last checkpoint"
+AGAIN = "delete the summary.json of its job and run the same command again: a run goes on from its last checkpoint"
 
 # ------------------------------------------------------------------------------------------------ writing
 
@@ -100,10 +100,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, columns=columns)
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; delete {SUMMARY} beside it {AGAIN}") from None
+        raise UserError(f"{path} does not exist; {AGAIN}") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        said = str(error).partition("\n")[0]
-        raise UserError(f"{path} is damaged ({said}); delete {SUMMARY} beside it {AGAIN}") from None
+        raise UserError(f"{path} is damaged ({str(error).partition(chr(10))[0]}); {AGAIN}") from None
 
 
 def sha256(path: Path) -> str:
@@ -127,16 +126,12 @@ def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
 
 
 def damaged_checkpoint(folder: Path, state: bool = True) -> str | None:
-    """Say what is wrong with a checkpoint, by the checksums that were written with it; None where it is intact.
-
-    state: with what lies in folders of it, which training alone goes on from.
-    """
-    written: Json = {}
+    """Say what is wrong with a checkpoint, by its own checksums. state: with what training alone goes on from."""
+    problems = [f"{folder / CHECKSUMS} is missing or damaged"]
     with contextlib.suppress(UserError):
         written = {n: f for n, f in read_json(folder / CHECKSUMS).items() if state or "/" not in n}
-    return next(
-        iter(damaged_files(folder, written)), None if written else f"{folder / CHECKSUMS} is missing or damaged"
-    )
+        problems = damaged_files(folder, written) if written else problems
+    return next(iter(problems), None)
 
 
 def newest_intact(folders: Iterable[Path]) -> Path | None:
@@ -158,5 +153,5 @@ def verify_files(folder: Path) -> Json:
     files = content.get("files", {})
     whole = "identity" in content and isinstance(files, dict)
     for problem in damaged_files(folder, files) if whole else [f"{folder / SUMMARY} is damaged"]:
-        raise UserError(f"{problem}; delete {folder / SUMMARY} {AGAIN}")
+        raise UserError(f"{problem}; {AGAIN}")
     return content

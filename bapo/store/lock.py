@@ -87,8 +87,10 @@ def set_aside(folder: Path, identity: str) -> Path | None:
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
-    reason = "has another configuration" if other else "does not say which configuration it has"
-    print(f"{folder}: the run in this folder {reason}; moved to {target.name}", file=sys.stderr)
+    print(
+        f"{folder}: the run in this folder has another configuration, or none that can be read; moved to {target.name}",
+        file=sys.stderr,
+    )
     return target
 
 
