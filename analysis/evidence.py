@@ -203,13 +203,17 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
         paths = {PurePosixPath(path): table for table, rows in tables.items() for path in rows["path"].unique()}
         folders = {folder for path in paths for folder in path.parents}
         for path, table in paths.items():
-            if not PLACE.fullmatch(f"{about['folder']}/{path}") or path in folders or _table_of(path) != table:
+            if (
+                not PLACE.fullmatch("/".join([about["folder"], str(path)]))
+                or path in folders
+                or _table_of(path) != table
+            ):
                 raise ValueError(f"{about['folder']}/{path} is no file of results; do not use it")
         for path, text in tables[TEXT][["path", "text"]].itertuples(index=False):
             if path.endswith(f"/{SUMMARY}") and not isinstance(json.loads(text).get("files", {}), dict):
                 raise ValueError(f"{path} is no summary")
-        if paths.get(PurePosixPath("studies", f"{about['study']}.json")) != TEXT:
-            raise ValueError("it lacks the file of its study")
+        if f"studies/{about['study']}.json" not in tables[TEXT]["path"].unique() or not tables[TEXT]["path"].is_unique:
+            raise ValueError("it lacks the file of its study, or has a text twice")
         return about, tables
     except Exception as error:  # readers of archives fail in many ways at what was made to break them
         said = str(error).partition("\n")[0]
@@ -223,8 +227,8 @@ def _table(name: str, content: bytes) -> pd.DataFrame:
     columns, texts = metadata.schema.names, [column for column in metadata.schema.names if column in TEXTS]
     wanted = {"path", *({TEXT: ["text"], "steps": STEP_COLUMNS} | COLUMNS)[table]} | {*["samples"][table != "eval" :]}
     wanted &= {*columns} if table == "steps" else wanted
-    if metadata.num_rows > ROWS or size > 10 * LARGEST or {*columns} != wanted:
-        raise ValueError(f"{name} is larger than a table of evidence, or has other columns")
+    if name != f"{table}.parquet" or metadata.num_rows > ROWS or size > 10 * LARGEST or {*columns} != wanted:
+        raise ValueError(f"{name} is no table of evidence, or larger than one")
     # a text that many rows have is held once
     frame = pq.read_table(io.BytesIO(content), read_dictionary=texts).to_pandas(ignore_metadata=True)
     characters = sum(frame[c].cat.categories.str.len().to_numpy()[frame[c].cat.codes].sum() for c in texts)
@@ -245,7 +249,7 @@ def unpack(file: Path, out: Path) -> Path:
     UserError where a run that is not from evidence lies in ``out``.
     """
     described, tables = read(file)
-    home, written = out / str(described["folder"]), set[Path]()
+    home, written = out / described["folder"], set[Path]()
     texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
     for path in texts:
         if path.name == SUMMARY and path.exists() and "evidence" not in read_json(path):
