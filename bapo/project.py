@@ -31,7 +31,10 @@ def title() -> str | None:
     home = folder()
     if home is None:
         return None
-    return str(parse_yaml(home / MARK).get("title") or home.name)
+    content = parse_yaml(home / MARK)
+    if not isinstance(content, dict):
+        raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
+    return str(content.get("title") or home.name)
 
 
 def sources(home: Path) -> list[Path]:

@@ -89,9 +89,8 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
         for group, variants in (("model", of_model), ("method", of_method)):
             titles = [places.variants()[v][1]["title"] for v in variants]
-            if titles:
-                config[group].name = "+".join([config[group].name, *variants])
-                config[group].title = ", ".join(map(str, [config[group].title, *titles]))
+            config[group].name = "+".join([config[group].name, *variants])
+            config[group].title = ", ".join([config[group].title, *titles])
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except YAMLError as error:
@@ -133,15 +132,13 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
-    """Return what ``method/NAME.yaml`` says over the methods of its defaults list. above: those that led here."""
+def _method_file(name: str) -> Json:
+    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names."""
     places.require_name(f"method={name}", "method", name)
     content = parse_yaml(places.file_of("method", name))
     below: Json = {}
-    if name in above:
-        raise wrong(places.file_of("method", name), "defaults", content["defaults"], "leads back to this file")
     for other in content.pop("defaults", []):
-        below |= _method_file(str(other), (*above, name)) if other != "_self_" else {}
+        below |= _method_file(str(other)) if other != "_self_" else {}
     return below | content
 
 
