@@ -97,7 +97,7 @@ def refused(error: ValidationError, file: Path | str | None, field: str = "") ->
     return wrong(file, place, None if isinstance(first["input"], dict) else str(first["input"]), cure)
 
 
-def parse_yaml(path: Path, text: str | None = None, kind: type[Kind] = dict) -> Kind:
+def parse_yaml(path: Path, text: str | None = None, kind: type = dict) -> Any:
     """Return the content of a YAML file, with ``${...}`` as it is written.
 
     text: what the file holds, where that is read already; kind: dict or list. Raises UserError naming the file where it

@@ -87,10 +87,8 @@ def set_aside(folder: Path, identity: str) -> Path | None:
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
-    print(
-        f"{folder}: the run in this folder has another configuration, or none that can be read; moved to {target.name}",
-        file=sys.stderr,
-    )
+    reason = "has another configuration" if other else "names no configuration"
+    print(f"{folder}: the run in this folder {reason}; moved to {target.name}", file=sys.stderr)
     return target
 
 
