@@ -13,12 +13,6 @@
 # makes: analysis/products.py. profiles/default is loaded by itself.
 
 
-# Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml), and jobs on GPUs by
-# `gpu_python` where that is set. With --software-deployment-method apptainer all of them run in the image that
-# containers/bapo.def makes: docs/provenance.md.
-container: str(Path(workflow.basedir, "containers", "bapo.sif"))
-
-
 report: "workflows/report/workflow.rst"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
 from analysis.commands import OF_ANALYSIS
-from bapo.errors import UserError
+from bapo.errors import exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
 
@@ -210,18 +210,17 @@ def _listed(file: Path) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:
-    """Return the exit status: 0, or 2 after one clear sentence on stderr; 1 where a check has found something.
+    """Return the exit status: 0, 2 after one clear sentence on stderr, or 1 where a check or the disk says no.
 
     program: what the user typed.
     """
-    options = parser(program).parse_args(arguments)
-    try:
-        made = options.run(options)
-        words = ["analysis", *(sys.argv[1:] if arguments is None else arguments)]
-        provenance.record(made.files, words, inputs(made.read))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    return exit_status(lambda: _run(parser(program).parse_args(words), words))
+
+
+def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
+    made = options.run(options)
+    provenance.record(made.files, ["analysis", *words], inputs(made.read))
     print(made.text, end="\n" if made.text and not made.text.endswith("\n") else "")
     if made.files:
         print("wrote", *made.files, file=sys.stderr if made.text else sys.stdout)

@@ -21,6 +21,8 @@ from bapo.errors import UserError
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
+from bapo.validate import Name
+from bapo.validate import read as checked
 
 STUDY = "study.json"
 #: a column of steps.parquet -> its names in logs of verl and of TRL; the first that a record has counts
@@ -177,8 +179,7 @@ def import_file(path: Path, home: Path, names: tuple[str, str, str, int], batch:
     Raises UserError for a name that is no folder's, and where nothing can be read.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
-        if name in ("", ".", "..") or re.search(r"[/\\]", str(name)):
-            raise UserError(f"--{option} '{name}': must be the name of one folder, for example qwen2.5-7b")
+        checked(Name, name, None, f"--{option}")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
     if evaluation := scores_of(path):
         _write_evaluation(folder / "eval", *evaluation)

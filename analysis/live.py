@@ -29,8 +29,8 @@ TAIL = 15
 #: what Snakemake says of every job, and its announcement of a choice
 HIDDEN = {LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.PROGRESS, LogEvent.GROUP_INFO}
 CHOICE = "Select jobs to execute..."
-#: with which it answers Ctrl-C: what it says of each job that it ends then is no error to look into
-INTERRUPTED = "Terminating processes on user request"
+#: with which it answers Ctrl-C and SIGTERM: what it says of each job that ends then is no error to look into
+INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 
 
 class Line(logging.Handler):

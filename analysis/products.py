@@ -29,8 +29,10 @@ CLAIMED = (MAIN, "table1_seeds")
 COMPARISON = "comparison"
 #: the table of what a study wrote down before its first run
 GATES = "gates"
+#: the table of training prompts by how often the base model solves them
+SOLVE_RATE = "solve_rate"
 #: tables that every study may have, each in files of its own
-PER_STUDY = (COMPARISON, GATES)
+PER_STUDY = (COMPARISON, GATES, SOLVE_RATE)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -94,6 +96,7 @@ TABLES = _named(
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(GATES, "Gates and decision, written down before the runs", "beyond.gates"),
+    Product(SOLVE_RATE, "Training prompts by the base model's solve rate", "beyond.solve_rate"),
     Product(FIRST_LOOK, "First look", "tables.first_look"),
 )
 #: figures, the paper's in its order

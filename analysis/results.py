@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -36,6 +36,7 @@ class Result:
 
     seeds: none for the base. accuracy: per benchmark, the problems' means of each seed [S, n]; outcomes: the 0/1
     [S, n, K] behind them. costs: mean over seeds of each of COSTS; NaN for the base, whose training no method pays for.
+    disputed: per benchmark that has it, the mean share of samples on which a second grader disagrees.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Result:
     outcomes: dict[str, reading.Outcomes]
     accuracy: dict[str, np.ndarray]
     costs: dict[str, float]
+    disputed: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_base(self) -> bool:
@@ -84,7 +86,15 @@ def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], bl
     costs = dict.fromkeys(COSTS, float("nan")) if method == BASE else costs_of(cells, study)
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
-    return Result(method, title, kind, tuple(c.seed for c in cells if isinstance(c, Cell)), outcomes, accuracy, costs)
+    seeds = tuple(c.seed for c in cells if isinstance(c, Cell))
+    return Result(method, title, kind, seeds, outcomes, accuracy, costs, _disputed(cells, study))
+
+
+def _disputed(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
+    """Return the share of disputed samples, a mean over seeds, of the benchmarks that have it in every evaluation."""
+    found = [reading.summary(c.run / "eval", study)["benchmarks"] for c in cells]
+    shares = {name: [b[name].get("second_grader_disagreement", np.nan) for b in found] for name in found[0]}
+    return {name: float(np.mean(values)) for name, values in shares.items() if np.isfinite(values).all()}
 
 
 def costs_of(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:

@@ -33,9 +33,10 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """1.25 -> "+1.2"; never "-0.0"."""
+    """1.25 -> "+1.2"; 0.03 -> "+0.03", since "+0.0" would hide the sign; never "-0.0"."""
     if not math.isfinite(value):
         return MISSING
+    digits += round(value, digits) == 0 != round(value, digits + 1)
     return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 

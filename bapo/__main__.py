@@ -6,19 +6,13 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.commands import OF_ANALYSIS
 from bapo import __version__
-from bapo.errors import Interrupted, JobFailed, UserError
-from bapo.gpu import allocation, devices
-
-if TYPE_CHECKING:
-    from bapo.experiments.schema import Config
+from bapo.errors import exit_status
 
 OVERRIDES = """\
 Configuration, for example
@@ -70,8 +64,10 @@ def _parser() -> ArgumentParser:
     sub = command("grade", "bapo.evaluation.grade:grade_file", text)
     sub.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
     text = "each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
-    text += "'response'}, where gold is a text or a list of texts, any of which is right; geometry takes 'choices', too"
+    text += "'response'}, where gold is a text or a list of texts, any of which is right"
     sub.add_argument("file", metavar="FILE.jsonl", help=text)
+    text = "how often does another grader disagree? Its verdicts stand beside ours, and a summary counts"
+    sub.add_argument("--second", choices=["math-verify"], help=text)
     sub = command("sweep", _sweep, "Work on a slot of a study of a method's parameters, or collect its trials.")
     sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
     sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
@@ -113,17 +109,7 @@ def _call(place: str, arguments: Namespace, *given: object) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
-    try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
-        return 130
-    except (Interrupted, JobFailed) as error:
-        print(error, file=sys.stderr)
-        return 130 if isinstance(error, Interrupted) else 1
+    return exit_status(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 
 def _run(words: list[str]) -> int:
@@ -136,11 +122,18 @@ def _run(words: list[str]) -> int:
 
 
 def _job(arguments: Namespace) -> int:
+    from bapo import project
     from bapo.experiments import compose
+    from bapo.experiments.settings import read_settings
+    from bapo.gpu import allocation, devices
+    from bapo.plan import resources
 
-    config = compose.compose_config(arguments.overrides)
+    if home := project.folder():
+        read_settings(project.content(home), f"{home / project.MARK}:")
+    config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
-        with allocation.begun(), _own_gpus(config, arguments.needed):
+        needed = getattr(resources, arguments.needed)(config)
+        with allocation.begun(), devices.taken(needed["gpu"]):  # before anything of it starts CUDA
             _call(arguments.work, arguments, config)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
@@ -151,15 +144,10 @@ def _job(arguments: Namespace) -> int:
     return 0
 
 
-def _own_gpus(config: Config, needed: str) -> AbstractContextManager[list[str]]:
-    """Hold the GPUs that a job needs, before anything of it starts CUDA."""
-    from bapo.plan import resources
-
-    return devices.taken(getattr(resources, needed)(config)["gpu"])
-
-
 def _sweep(arguments: Namespace) -> int:
     from bapo.experiments.settings import read_settings
+    from bapo.gpu import allocation, devices
+    from bapo.plan import resources
     from bapo.sweeps import files, study, worker
 
     settings = read_settings(arguments.settings)
@@ -168,7 +156,8 @@ def _sweep(arguments: Namespace) -> int:
         print(f"wrote {study.collect(sweep, settings)}", file=sys.stderr)
         return 0
     # a trial's parameters change nothing of what its runs need
-    with allocation.begun(), _own_gpus(files.check(sweep, settings), "training"):
+    gpus = resources.training(files.check(sweep, settings))["gpu"] or 0
+    with allocation.begun(), devices.taken(gpus):
         worker.run_slot(sweep, settings, arguments.slot)
     return 0
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import errno
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+#: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's place
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR}
 
 
 class UserError(Exception):
@@ -23,3 +29,25 @@ def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:
     close = difflib.get_close_matches(value, allowed, 1)
     hint = f" (did you mean '{close[0]}'?)" if close else ""
     return f"{where}: {what}{hint}; allowed: {', '.join(allowed)}"
+
+
+def exit_status(work: Callable[[], int]) -> int:
+    """Do the work of a command and return its exit status: its own, or 1 failed, 2 wrong input, 130 interrupted.
+
+    What users can mend is told in one sentence on stderr.
+    """
+    try:
+        return work()
+    except UserError as error:
+        status, said = 2, f"error: {error}"
+    except KeyboardInterrupt:
+        status, said = 130, "interrupted; run the same command again to resume from the last checkpoint"
+    except (Interrupted, JobFailed) as error:
+        status, said = 130 if isinstance(error, Interrupted) else 1, str(error)
+    except Exception as error:  # libraries that write have errors of their own, with the number in their text
+        found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+        if not found or int(found[1]) not in _REFUSED:
+            raise
+        status, said = 1, f"error: {error}: make room or write to another folder, and run the same command again"
+    print(said, file=sys.stderr)
+    return status

@@ -29,12 +29,15 @@ def folder() -> Path | None:
 def title() -> str | None:
     """Return the title of the project in the working directory; None outside one. Raises UserError."""
     home = folder()
-    if home is None:
-        return None
-    content = parse_yaml(home / MARK)
-    if not isinstance(content, dict):
+    return None if home is None else str(content(home).get("title") or home.name)
+
+
+def content(home: Path) -> dict[str, object]:
+    """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping."""
+    said = parse_yaml(home / MARK)
+    if not isinstance(said, dict):
         raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
-    return str(content.get("title") or home.name)
+    return said
 
 
 def sources(home: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
@@ -38,9 +38,19 @@ Kind = TypeVar("Kind")
 Unidentified = Annotated[Kind, Only()]
 
 
+#: of what becomes the name of a folder, and of a path: both reach the rules of the workflow, where braces are patterns
+NAME, FOLDER = r"^[\w+=][\w.+=-]{0,79}$", r"^[^{}\pC-][^{}\pC]*$"
+#: of an override
+OVERRIDE = r"^[A-Za-z_][\w.-]*="
+Name = Annotated[str, Field(pattern=NAME)]
+Folder = Annotated[str, Field(pattern=FOLDER)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 def wrong(file: Path | str | None, field: str, value: object, cure: str) -> UserError:
     """Make the error for one field. file: None where it has no file; value: None where it is not shown."""
-    place = field if value is None else f"{field}={value}"
+    shown = str(value) if str(value).isprintable() else ascii(str(value))
+    place = field if value is None or not field else f"{field}={shown}"
     return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
 
 
@@ -54,7 +64,7 @@ def plain(node: Any) -> Any:
 class Part(BaseModel):
     """A part of what people write: other names are refused, and text is no number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -83,6 +93,19 @@ def _adapter(schema: type) -> TypeAdapter[Any]:
     return TypeAdapter(schema)
 
 
+#: what pydantic says of a wrong value, and what people write in YAML
+_WORDS = {
+    "Input should": "must",
+    "Unexpected keyword argument": "no such key",
+    "an object": "a mapping",
+    "a valid array": "a list",
+    "a valid tuple": "a list",
+    f"String should match pattern '{NAME}'": "must be the name of one folder: up to 80 letters, digits and . _ + = -",
+    f"String should match pattern '{FOLDER}'": "must be a path without braces, control characters and a first dash",
+    f"String should match pattern '{OVERRIDE}'": "write KEY=VALUE",
+}
+
+
 def refused(error: ValidationError, file: Path | str | None, field: str = "") -> UserError:
     """Make the error for one value that pydantic refused; a name that does not exist comes before a wrong value."""
     errors = error.errors()
@@ -92,8 +115,11 @@ def refused(error: ValidationError, file: Path | str | None, field: str = "") ->
         return wrong(file, "", None, f"{place}.{first['msg']}" if place else first["msg"])
     if first["type"] in ("missing", "missing_argument") or first["input"] == "???":
         return wrong(file, place, None, "has no value; add it")
-    cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
-    cure = cure.replace("Unexpected keyword argument", "no such key")
+    cure = first["msg"].removeprefix("Value error, ")
+    for theirs, ours in _WORDS.items():
+        cure = cure.replace(theirs, ours)
+    if first["type"] == "string_type":
+        cure = "must be text; put it in quotes, or ./ before the name of a folder"
     return wrong(file, place, None if isinstance(first["input"], dict) else str(first["input"]), cure)
 
 

@@ -1,47 +1,47 @@
-"""The numbers of every method, a base model and an evaluation: ``python benchmarks/golden.py [--write] [METHOD ...]``.
+"""The numbers of every method, a base model and an evaluation: ``python benchmarks/golden.py [--write] [NAME ...]``.
 
-Each method trains 20 steps on Countdown from the suite's own base model: once undisturbed, once killed after a
-checkpoint and resumed. Both must give the same tables, bit for bit. Their digests, in tests/golden.json, tell whether a
-change of the code has left every number alone. They hold on the processor that wrote them. On another one sums are
-rounded otherwise, so the first steps are compared as numbers. Every difference is named, and the exit status is 1.
-``--write`` records instead: a changed number is a decision. Of named methods it leaves the others as they are, and it
-leaves out their digests where another processor wrote the file. Three minutes on one core.
+Each method trains 20 steps on Countdown from the suite's own base model, and two of them on the other tasks. Then a
+copy of the run goes on from its checkpoint of step 10. Both must give the same tables, bit for bit. Their digests, in
+tests/golden.json, tell whether a change of the code has left every number alone. They hold on the processor that wrote
+them, and the file has those of each processor that wrote some. On any other one sums are rounded otherwise, so the
+first steps are compared as numbers. Every difference is named, and the exit status is 1. ``--write`` records instead: a
+changed number is a decision, and takes away what other processors wrote of it. Five minutes on one core.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import math
 import os
+import re
 import shutil
-import signal
 import sys
 import tempfile
-import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # children are forked
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
 
 if TYPE_CHECKING:
     import pandas as pd
-    from omegaconf import DictConfig
+
+    from bapo.experiments.schema import Config
 
 FILE = Path(__file__).resolve().parent.parent / "tests" / "golden.json"
-#: the laptop's problems and base model; half a batch, so that it takes seconds
+#: the laptop's problems and base models; half a batch, so that it takes seconds
 WORLD = (
     "tracking=none",
     "train.steps=20",
     "train.batch_size=16",
     "train.warmup_updates=4",
     "checkpoint.every=10",
+    "checkpoint.keep_state=true",
     "probe.prompts=40",
     "probe.points=3",
-    "evaluation.benchmarks=[cd34]",
     "evaluation.samples=4",
 )
 #: a base model that takes a second
@@ -57,50 +57,63 @@ BESIDE = ("clipped_x", "ess_x")
 
 #: the paper's variants of BAPO, whose numbers are watched as those of a method are
 VARIED = ("corrected", "fixed_0_2", "fixed_3_4", "gaussian", "m1", "m10", "mini", "uniform", "v10", "v20")
+#: the tasks beside Countdown, and the methods whose numbers are watched there
+ELSEWHERE = [f"{task}/{method}" for task in ("mathematics", "geometry") for method in ("grpo", "bapo")]
 
 
-def methods() -> list[str]:
-    """Return every method that a run can name, and VARIED."""
+def names() -> list[str]:
+    """Return what is watched: every method that a run can name, VARIED, ELSEWHERE, a base model and an evaluation."""
     from bapo.experiments.places import options
 
-    return [*options("method"), *(f"bapo+{variant}" for variant in VARIED)]
+    return [*options("method"), *(f"bapo+{variant}" for variant in VARIED), *ELSEWHERE, "base", "evaluation"]
 
 
-def measured(names: Sequence[str], folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and numbers of each method, and of "base" and "evaluation" where all methods are asked for.
+def world(name: str) -> list[str]:
+    """Return the overrides of ``name`` without its method."""
+    task, _, _ = name.rpartition("/")
+    return [*WORLD, f"task={task}"] if task else [*WORLD, "evaluation.benchmarks=[cd34]"]
 
-    folder: an empty one for results. Raises RuntimeError where a run fails, or is not the same when resumed.
-    """
+
+def prepare(name: str, folder: Path) -> None:
+    """Make the data and the base model of ``name`` in a folder for results."""
     from bapo.engines.torch.base import train_base
-    from bapo.engines.torch.trainer import train
-    from bapo.experiments.places import base_directory, run_directory
+    from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 
-    start = configuration(folder)
-    make_data(start)
-    in_child(lambda: train_base(start))
-    for name in names:
-        config = configuration(folder, f"method={name}")
-        run = run_directory(config)
-        in_child(lambda config=config: train(config))
-        undisturbed = of_run(run)
-        shutil.move(run, run.with_name("undisturbed"))
-        in_child(lambda config=config: train(config), until=run / "checkpoints" / "step_000010")
-        in_child(lambda config=config: train(config))
-        if of_run(run) != undisturbed:
-            raise RuntimeError(f"{name}: a run that was killed and resumed has other numbers than an undisturbed one")
-        yield name, undisturbed
-    if list(names) == methods():
-        base = configuration(folder / "trained", *BASE)
-        in_child(lambda: train_base(base))
-        yield "base", {"weights": sha256(base_directory(base) / "checkpoint" / "model.safetensors")}
-        yield "evaluation", evaluation(configuration(folder, "method=grpo"))
+    config = compose_config([*world(name), f"paths.results={folder}"])
+    make_data(config)
+    train_base(config)
 
 
-def configuration(folder: Path, *overrides: str) -> DictConfig:
+def measured(name: str, folder: Path) -> dict[str, Any]:
+    """Return the numbers of ``name``. folder: results, prepared. Raises RuntimeError where a resumed run has others."""
+    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.trainer import train
     from bapo.experiments.compose import compose_config
+    from bapo.experiments.places import base_directory, run_directory
+    from bapo.store.files import SUMMARY, TABLES
 
-    return compose_config([*WORLD, f"paths.results={folder}", *overrides])
+    if name == "base":
+        base = compose_config([*world(name), f"paths.results={folder / 'trained'}", *BASE])
+        train_base(base)
+        return {"weights": sha256(base_directory(base) / "checkpoint" / "model.safetensors")}
+    method = "grpo" if name == "evaluation" else name.rpartition("/")[2]
+    words = [*world(name), f"paths.results={folder}", f"method={method}"]
+    config = compose_config(words)
+    train(config)
+    if name == "evaluation":
+        return evaluation(config)
+    run = run_directory(config)
+    undisturbed = of_run(run)
+    again = compose_config([*words, f"method.name={config.method.name}_resumed"])
+    copy = shutil.copytree(run, run_directory(again))
+    shutil.rmtree(copy / "checkpoints" / "step_000020")
+    for file in (SUMMARY, *TABLES):
+        (copy / file).unlink()
+    train(again)
+    if of_run(copy) != undisturbed:
+        raise RuntimeError(f"{name}: a resumed run has other numbers than an undisturbed one")
+    return undisturbed
 
 
 def of_run(run: Path) -> dict[str, Any]:
@@ -114,7 +127,7 @@ def of_run(run: Path) -> dict[str, Any]:
     return {name.partition(".")[0]: digest(table) for name, table in tables.items()} | {"first steps": numbers}
 
 
-def evaluation(config: DictConfig) -> dict[str, Any]:
+def evaluation(config: Config) -> dict[str, Any]:
     """Evaluate a finished run. Returns the digest of its samples, and its accuracy."""
     from bapo.evaluation.run import evaluate
     from bapo.experiments.places import run_directory
@@ -122,7 +135,7 @@ def evaluation(config: DictConfig) -> dict[str, Any]:
 
     run = run_directory(config)
     checkpoint = run / read_json(run / SUMMARY)["checkpoint"]
-    in_child(lambda: evaluate(config, checkpoint, run / "eval"))
+    evaluate(config, checkpoint, run / "eval")
     scores = read_json(run / "eval" / SUMMARY)["benchmarks"]["cd34"]
     return {"samples": digest(read_table(run / "eval" / "cd34.parquet")), "accuracy": [round(scores["accuracy"], 9)]}
 
@@ -139,48 +152,42 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def in_child(job: Callable[[], object], until: Path | None = None) -> None:
-    """Run a job in a fork of this process; ``until``: kill it as soon as this path exists.
-
-    Raises RuntimeError where the job fails, or ends before it could be killed.
-    """
-    child = os.fork()
-    if child == 0:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (of a process that ends here)
-        try:
-            job()
-        except BaseException:
-            traceback.print_exc(file=sys.stdout)
-            sys.stdout.flush()
-            os._exit(1)
-        os._exit(0)
-    status = None
-    if until:
-        while not until.exists() and status is None:
-            time.sleep(0.001)
-            ended, code = os.waitpid(child, os.WNOHANG)
-            status = code if ended else None
-        if status is None:
-            os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1] if status is None else status)
-    if status != (-signal.SIGKILL if until else 0):
-        raise RuntimeError(f"a job ended with status {status}")
-
-
-def differences(recorded: Mapping[str, Any], found: Mapping[str, Any], same_processor: bool) -> list[str]:
-    """Name what differs: any recorded digest on the processor that wrote it, numbers beyond rounding on another."""
-    lines = []
-    for name, values in found.items():
-        if name not in recorded:
-            lines.append(f"{name}: not recorded")
-            continue
-        for key, value in values.items():
-            known = recorded[name].get(key)
-            if same_processor and known is not None and known != value:
-                lines.append(f"{name}: {key}: {known} is now {value}")
-            elif not same_processor and not isinstance(value, str) and not close(known, value):
-                lines.append(f"{name}: {key}: {known} is now {value}, beyond rounding")
+def differences(recorded: Mapping[str, Any], name: str, found: Mapping[str, Any]) -> list[str]:
+    """Name what differs in ``name``: any digest that this processor wrote, numbers beyond rounding on any."""
+    known = recorded["numbers"].get(name)
+    if known is None:
+        return [f"{name}: not recorded"]
+    digests, numbers = split(found)
+    theirs = digests_of(recorded, processor()).get(name, {})
+    lines = [f"{name}: {key}: {theirs[key]} is now {digests[key]}" for key in theirs if theirs[key] != digests[key]]
+    lines += [
+        f"{name}: {key}: {known.get(key)} is now {value}, beyond rounding"
+        for key, value in numbers.items()
+        if key not in known or not close(known[key], value)
+    ]
     return lines
+
+
+def split(found: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the digests among what was measured, and the numbers."""
+    digests = {key: value for key, value in found.items() if isinstance(value, str)}
+    return digests, {key: value for key, value in found.items() if key not in digests}
+
+
+def digests_of(recorded: Mapping[str, Any], processor: str) -> dict[str, Any]:
+    """Return the digests of the longest key that the processor's name begins with."""
+    keys = [key for key in recorded["digests"] if processor.startswith(key)]
+    return recorded["digests"][max(keys, key=len)] if keys else {}
+
+
+def record(recorded: dict[str, Any], name: str, found: Mapping[str, Any]) -> None:
+    """Write down what was measured; numbers that are the recorded ones within rounding stay."""
+    digests, numbers = split(found)
+    if not close(recorded["numbers"].get(name, {}), numbers):
+        recorded["numbers"][name] = numbers
+        for others in recorded["digests"].values():
+            others.pop(name, None)
+    recorded["digests"].setdefault(processor(), {})[name] = digests
 
 
 def close(known: Any, value: Any) -> bool:
@@ -198,39 +205,42 @@ def close(known: Any, value: Any) -> bool:
 
 
 def processor() -> str:
-    """Return what decides how sums are rounded: the processor, its vector instructions and torch."""
+    """Return what decides how sums are rounded: vector instructions, torch, and the processor with its generation."""
     import torch
 
     from bapo.store.provenance import hardware
 
-    return f"{hardware()['processor']}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+    known = Path("/proc/cpuinfo")
+    said = known.read_text(encoding="utf-8") if known.exists() else ""
+    found = [re.search(rf"^{key}\s*: (\d+)$", said, re.MULTILINE) for key in ("cpu family", "model")]
+    generation = "-".join(match[1] for match in found if match)
+    return (
+        f"{hardware()['processor']}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}, {generation}"
+    )
 
 
 def main() -> int:
-    from bapo.warm import modules
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="*", metavar="METHOD", help="default: all of them, a base and an evaluation")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a method, TASK/METHOD, base or evaluation; default: all of them"
+    )
     parser.add_argument("--write", action="store_true", help="record the numbers instead of comparing them")
     arguments = parser.parse_args()
-    modules.load()  # once, before the forks
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, values in measured(arguments.methods or methods(), Path(folder)):
-            print(name, flush=True)
-            found[name] = values
     recorded = json.loads(FILE.read_text(encoding="utf-8"))
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.names or names():
+            print(name, flush=True)
+            with open(os.devnull, "w") as nothing, contextlib.redirect_stderr(nothing):
+                prepare(name, Path(folder))
+                found = measured(name, Path(folder))
+            lines += [] if arguments.write else differences(recorded, name, found)
+            if arguments.write:
+                record(recorded, name, found)
     if arguments.write:
-        if arguments.methods:
-            if recorded["processor"] != processor():
-                found = {name: {"first steps": values["first steps"]} for name, values in found.items()}
-            found = recorded["numbers"] | found
-        else:
-            recorded["processor"] = processor()
-        FILE.write_text(json.dumps(recorded | {"numbers": found}, indent=1) + "\n", encoding="utf-8")
-        return 0
-    lines = differences(recorded["numbers"], found, recorded["processor"] == processor())
-    print("\n".join(lines) or "every number is as recorded")
+        FILE.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    else:
+        print("\n".join(lines) or "every number is as recorded")
     return bool(lines)
 
 

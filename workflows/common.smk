@@ -1,16 +1,18 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
 #
-# Snakemake has no public way for four things, so these reach into it, and each says why: unlimited_starts, limit_gpus,
-# check_gpus and grouped here; progress.smk reads the jobs of its DAG and replaces its log's handler.
+# Snakemake has no public way for five things, so these reach into it, and each says why: require_targets,
+# unlimited_starts, limit_gpus, check_gpus and grouped here; progress.smk reads the jobs of its DAG and replaces its log's handler.
 
 import atexit
 import dataclasses
 import gc
+import os
 import re
 import shlex
 import shutil
 import sys
 from contextlib import ExitStack
+from difflib import get_close_matches
 from functools import cache
 from functools import wraps
 from pathlib import Path
@@ -58,6 +60,27 @@ def check_claims():
     from analysis.claims import entries
 
     entries.read()
+
+
+@user_errors
+def require_targets():
+    """Refuse a target that nothing makes, and name the nearest. Rules of a project may follow those of the suite."""
+    for target in workflow.dag_settings.targets:
+        files = {target, os.path.relpath(target)}
+        if workflow.is_rule(target) or any(rule.is_producer(file) for rule in workflow.rules for file in files):
+            continue
+        close = get_close_matches(target, [rule.name for rule in workflow.rules if not rule.has_wildcards()], 1)
+        hint = f" (did you mean '{close[0]}'?)" if close else ""
+        if not Path(target).exists():
+            raise UserError(f"nothing makes '{target}'{hint}; `snakemake --list-target-rules` lists the targets")
+
+
+def before(function, check):
+    """Return a function of Snakemake's that begins with a check."""
+    return lambda *arguments, **keywords: (check(), function(*arguments, **keywords))[1]
+
+
+workflow._prepare_dag = before(workflow._prepare_dag, require_targets)
 
 
 def start_warm_process():
@@ -118,6 +141,14 @@ RUN = places.run_folder(SCALE, "{task}", "{model}", "{method}", "{seed}")
 LOGS = SCALE / "logs"
 SWEEPS = SCALE / "sweeps"
 SWEEPS_HERE = [*user_errors(sweep_files.at_scale)(SETTINGS.scale)]
+
+
+# Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml), and jobs on GPUs by
+# `gpu_python` where that is set. With --software-deployment-method apptainer all of them run in the image that
+# containers/bapo.def makes: docs/provenance.md. Snakemake refuses an image below a folder with a space, needed or not.
+if IN_IMAGE:
+
+    container: str(Path(workflow.basedir, "containers", "bapo.sif"))
 
 
 wildcard_constraints:

@@ -17,4 +17,4 @@ rule data:
     message:
         "Problems: {wildcards.task}"
     shell:
-        "{params.call} 2>&1 | tee -i {log}"
+        "{params.call} 2>&1 | tee -i {log:q}"

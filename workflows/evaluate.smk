@@ -21,7 +21,7 @@ rule evaluate:
     message:
         "Evaluate: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:
-        "{params.call} 2>&1 | tee -i {log}"
+        "{params.call} 2>&1 | tee -i {log:q}"
 
 
 rule evaluate_base:
@@ -44,7 +44,7 @@ rule evaluate_base:
     message:
         "Evaluate: {wildcards.model} before training, {wildcards.task}"
     shell:
-        "{params.call} 2>&1 | tee -i {log}"
+        "{params.call} 2>&1 | tee -i {log:q}"
 
 
 # Every kept checkpoint of a run. Its tables lie beside the declared output and stay: an interrupted curve goes on.
@@ -68,4 +68,4 @@ rule curve:
     message:
         "Curve: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:
-        "{params.call} 2>&1 | tee -i {log}"
+        "{params.call} 2>&1 | tee -i {log:q}"

@@ -19,4 +19,4 @@ rule base:
     message:
         "Base model: {wildcards.model}, {wildcards.task}"
     shell:
-        "{params.call} 2>&1 | tee -i {log}"
+        "{params.call} 2>&1 | tee -i {log:q}"

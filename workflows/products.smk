@@ -39,7 +39,7 @@ rule study:
     message:
         "Runs of {wildcards.study}"
     shell:
-        "{params.call} {wildcards.study} --out {output} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.study:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule table:
@@ -66,7 +66,7 @@ rule table:
     message:
         "Table: {wildcards.table}"
     shell:
-        "{params.call} {wildcards.table} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.table:q} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 rule figure:
@@ -94,7 +94,7 @@ rule figure:
     message:
         "Figure: {wildcards.figure}"
     shell:
-        "{params.call} {wildcards.figure} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.figure:q} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 # Every method of a study beside the study's reference, with the figures that the study names.
@@ -120,7 +120,7 @@ rule comparison:
     message:
         "Comparison: {wildcards.study}"
     shell:
-        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 # The gates and the decision that a study wrote down before its first run.
@@ -146,7 +146,7 @@ rule gates:
     message:
         "Gates: {wildcards.study}"
     shell:
-        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 # What tables and figures read of a study's runs, in one file for the repository: `evidence/laptop/table1.zip`.
@@ -168,7 +168,7 @@ rule evidence:
     message:
         "Evidence: {wildcards.study}"
     shell:
-        "{params.call} --study {input.study} --out evidence 2>&1 | tee -i {log}"
+        "{params.call} --study {input.study:q} --out evidence 2>&1 | tee -i {log:q}"
 
 
 # Four rows of Table 1 with one seed, minutes after the start.
@@ -191,7 +191,7 @@ rule first_look:
     message:
         "First look"
     shell:
-        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 # How accuracy depends on the parameters of a sweep.
@@ -217,7 +217,7 @@ rule robustness:
     message:
         "Robustness: {wildcards.sweep}"
     shell:
-        "{params.call} --trials {input.trials} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} --trials {input.trials:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 rule claims:
@@ -242,7 +242,7 @@ rule claims:
     message:
         "Ledger of claims"
     shell:
-        "{params.call} --study {input.studies} --out {params.out} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.studies:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 rule report:
@@ -263,4 +263,4 @@ rule report:
     message:
         "Report"
     shell:
-        "{params.call} --out {output} 2>&1 | tee -i {log}"
+        "{params.call} --out {output:q} 2>&1 | tee -i {log:q}"

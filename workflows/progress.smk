@@ -71,7 +71,7 @@ def failure_message(log):
     from analysis.live import INTERRUPTED
 
     text = "".join(Path(name).read_text(encoding="utf-8") for name in log)
-    failed = re.findall(r"^ {4}log: (\S+)", text, re.MULTILINE)
+    failed = re.findall(r"^ {4}log: (.+?)(?: \(check log file|$)", text, re.MULTILINE)
     where = f"{failed[-1]} says why" if failed else "the first error above says why"
-    said = "Stopped" if INTERRUPTED in text else f"Not finished: {where}"
+    said = "Stopped" if any(said in text for said in INTERRUPTED) else f"Not finished: {where}"
     return f"{said}. The same command goes on where this one stopped."

@@ -25,7 +25,7 @@ rule sweep_slot:
     message:
         "Sweep {wildcards.sweep}: slot {wildcards.slot}"
     shell:
-        "{params.call} {wildcards.sweep} --slot {wildcards.slot} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.sweep:q} --slot {wildcards.slot:q} 2>&1 | tee -i {log:q}"
 
 
 rule sweep_trials:
@@ -41,4 +41,4 @@ rule sweep_trials:
     message:
         "Trials of sweep {wildcards.sweep}"
     shell:
-        "{params.call} {wildcards.sweep} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.sweep:q} 2>&1 | tee -i {log:q}"

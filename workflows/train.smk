@@ -23,4 +23,4 @@ rule train:
     message:
         "Train: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:
-        "{params.call} 2>&1 | tee -i {log}"
+        "{params.call} 2>&1 | tee -i {log:q}"

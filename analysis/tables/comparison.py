@@ -20,8 +20,9 @@ from analysis.page import Page, Table
 from analysis.products import compared_file
 from analysis.results import AVERAGE, Comparison, Result
 from analysis.statistics import SeedMean
-from analysis.study import Block, Study
+from analysis.study import Block, Cell, Study
 from analysis.tables import table3
+from bapo.store.files import STEPS
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
@@ -43,6 +44,7 @@ class Compared:
     shares: Mapping[str, Mapping[str, SeedMean]]  # likewise: (row - GRPO) / (GRPO - base)
     changed: Mapping[str, Sequence[str]]
     short: Mapping[str, Sequence[int]]  # method -> seeds whose run ended before it had used its budget
+    doses: Mapping[str, Mapping[str, float]]  # method -> X2, X3: percent of the groups that it trains on
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
@@ -63,7 +65,17 @@ def compare(block: Block, study: Study) -> Compared:
     shares = {name: results.shares(rows, name) for name in margins}
     short = {method: reading.short_of_budget(cells, study) for method, cells in block.methods.items()}
     changed = changes(block, study.reference)
-    return Compared(block, tuple(rows), study.reference, against, over_base, shares, changed, short)
+    doses = {method: dose(cells, study) for method, cells in block.methods.items()}
+    return Compared(block, tuple(rows), study.reference, against, over_base, shares, changed, short, doses)
+
+
+def dose(cells: Sequence[Cell], study: Study) -> dict[str, float]:
+    """Return X2's and X3's percent of all groups in the batches of a method's runs; {} where it has neither."""
+    try:
+        groups = sum(reading.table(cell, STEPS, study, ["x1", "x2", "x3"]).sum() for cell in cells)
+    except reading.NotRecorded:
+        return {}
+    return {name.upper(): 100 * groups[name] / groups.sum() for name in ("x2", "x3") if groups["x2"] + groups["x3"] > 0}
 
 
 # ------------------------------------------------------------------------------------------------ what changed
@@ -110,6 +122,7 @@ def _cells(compared: Compared, row: Result) -> dict[str, str]:
     cells["The paper's"] = text.MISSING if printed is None else text.signed(100 * printed)
     listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
+    cells |= {name: text.number(compared.doses.get(row.method, {}).get(name)) for name in ("X2", "X3")}
     return cells | results.cost_cells(row.costs) | {"Changed": "; ".join([*listed[:SHOWN_CHANGES], *more])}
 
 
@@ -242,6 +255,7 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     "over_base_p_holm": gain.adjusted if gain else None,
                     "changed": "; ".join(compared.changed.get(row.method, ())),
                     "budget_not_reached": len(compared.short.get(row.method, ())),
+                    **compared.doses.get(row.method, {}),
                     **row.costs,
                     **{f"seed_{seed}": 100 * v for seed, v in zip(row.seeds, m.seed_means, strict=not row.is_base)},
                 }

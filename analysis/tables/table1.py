@@ -167,6 +167,7 @@ def long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 "sampling_se": 100 * np.linalg.norm(noise) / np.size(noise),  # on these problems, of these models
                 **{f"pass@{k}": 100 * np.mean([o.pass_at(k).mean() for o in outcomes]) for k in (8, 32)},
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
+                **({"second_grader_disagreement": 100 * row.disputed[name]} if name in row.disputed else {}),
                 "mark": section.marks[name].get(row.method, ""),
                 **text.columns("share", share.tested if share else None, "low", "high"),
                 **row.costs,

@@ -10,39 +10,62 @@ from typing import TextIO
 
 from bapo import tasks
 from bapo.errors import UserError
+from bapo.evaluation import instruments
 from bapo.graders.verdict import Verdict
+from bapo.store.files import Json
 from bapo.tasks.base import Task
+from bapo.tasks.real import RealTask
+from bapo.validate import wrong
+
+LISTED = 20  #: lines on which two graders disagree that the summary names
 
 
-def grade_file(task: str, file: Path | str, out: TextIO | None = None) -> None:
-    """Grade a JSONL file with a task's verifier.
+def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: str | None = None) -> None:
+    """Grade a JSONL file with a task's verifier, and with a second grader beside it.
 
-    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}. The file is read as
-    a stream, and a summary goes to stderr. Raises UserError naming the file, the line and the field that is wrong. The
-    verdicts on the lines before it have been written by then.
+    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}, and the same of the
+    second grader as "second". The file is read as a stream, and a summary goes to stderr. Raises UserError naming the
+    file, the line and the field that is wrong, or a second grader that cannot grade the task. The verdicts on the lines
+    before it have been written by then.
     """
     verifier, path, out = tasks.get(task), Path(file), out or sys.stdout
+    if second and not isinstance(verifier, RealTask):
+        raise wrong(None, "--second", second, f"grades answers in boxes, which task {task} has none of; leave it out")
     counts: Counter[str] = Counter()
+    disputed: list[int] = []
     try:
         with open(path, "rb") as lines:  # bytes: a broken character is reported with its line
             for number, line in enumerate(lines, start=1):
-                verdict = _graded(verifier, line, f"{path}, line {number}")
-                content = {"correct": verdict.correct, "parsed": verdict.parsed, "reason": verdict.reason}
-                counts.update(graded=1, correct=verdict.correct, unread=not verdict.parsed)
+                record, verdict = _graded(verifier, line, f"{path}, line {number}")
+                content: Json = verdict._asdict()
+                if second:
+                    golds = [record["gold"]] if isinstance(record["gold"], str) else record["gold"]
+                    other = instruments.second_verdict(record["response"], golds)
+                    content["second"] = other._asdict()
+                    disputed += [number] * (verdict.correct != other.correct)
+                    counts["alone"] += verdict.correct > other.correct
+                counts["graded"] += 1
+                counts["correct"] += verdict.correct
+                counts["unread"] += not verdict.parsed
                 out.write(json.dumps(content) + "\n")
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"{path}: {error.strerror}; name a file with one JSON object a line") from None
     out.flush()
     said = f"{counts['graded']} graded, {counts['correct']} correct, {counts['unread']} without a readable answer"
     print(said, file=sys.stderr)
+    if second:
+        share = len(disputed) / max(counts["graded"], 1)
+        said = f"{second} disagrees on {len(disputed)} ({share:.1%}): {counts['alone']} are right here alone"
+        more = f" and {len(disputed) - LISTED} more" if len(disputed) > LISTED else ""
+        print(f"{said}; lines {', '.join(map(str, disputed[:LISTED])) or 'none'}{more}", file=sys.stderr)
 
 
-def _graded(task: Task, line: bytes, where: str) -> Verdict:
+def _graded(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:
     try:
         record = json.loads(line.decode("utf-8-sig"))
         if not isinstance(record, dict):
             raise UserError(f"must be a JSON object, not {type(record).__name__}")
-        return task.grade_line(record)
+        return record, task.grade_line(record)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except KeyError as error:

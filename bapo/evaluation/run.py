@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from bapo import tasks
 from bapo.engines.shared import records
 from bapo.errors import UserError
-from bapo.evaluation import backends
+from bapo.evaluation import backends, instruments
 from bapo.evaluation.checkpoints import check_prompts, checkpoint_digest, revision_of
 from bapo.evaluation.scores import summarise
 from bapo.experiments.identity import identity_of_evaluation
@@ -123,6 +123,8 @@ def _sample(
     transformers_logging.disable_progress_bar()
     checkpoint = pretrained.at_hand(config, checkpoint)
     benchmarks = [load_benchmark(config, name, checkpoint) for name in names]
+    for benchmark in benchmarks:
+        instruments.require(config.evaluation, config.task.name, benchmark.problems[0])
     check_prompts(config, checkpoint, benchmarks)
     responses = sum(len(b.problems) for b in benchmarks) * config.evaluation.samples
     progress = Progress("evaluate " + "/".join(folder.absolute().parent.parts[-2:]), responses, unit="sample")
@@ -134,6 +136,10 @@ def _sample(
         start = time.monotonic()
         results, frame = run_benchmark(model, benchmark)
         frame.insert(6, "seed", config.evaluation.seed)
+        if config.evaluation.second_grader:
+            golds = {p.id: json.loads(p.ground_truth)["answers"] for p in benchmark.problems}
+            rows = zip(frame["response"], frame["problem_id"], strict=True)
+            frame["second_correct"] = [instruments.second_verdict(text, golds[name]).correct for text, name in rows]
         frame.attrs = {  # what the summary needs
             "identity": identity,
             "seconds": time.monotonic() - start,
@@ -149,10 +155,11 @@ def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchma
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
+    grader = instruments.Authors(config.task.name) if e.grader == "authors" else tasks.get(config.task.name)
     return Benchmark(
         name,
         data_folder(config) / f"{name}.parquet",
-        tasks.get(config.task.name),
+        grader,
         samples=e.samples,
         temperature=e.temperature,
         top_p=e.top_p,

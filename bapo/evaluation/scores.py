@@ -48,12 +48,14 @@ def standard_error(means: Sequence[float]) -> float | None:
 
 
 def summarise(frame: pd.DataFrame) -> Json:
-    """Return accuracy, its standard error, pass@k and the unparsed share of one benchmark's table."""
+    """Return accuracy, its standard error, pass@k and the shares of unparsed and disputed samples of one table."""
     problems = [
         problem_scores(list(zip(own["correct"], own["parsed"], strict=True)))
         for _, own in frame.groupby("problem_id", sort=False)
     ]
     means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
+    if "second_correct" in frame:
+        means["second_grader_disagreement"] = float((frame["second_correct"] != frame["correct"]).mean())
     return {
         "accuracy": means.pop("acc"),
         "standard_error": standard_error([p["acc"] for p in problems]),

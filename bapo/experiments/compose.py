@@ -27,7 +27,7 @@ from bapo.experiments import model_files, places
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, defaults
 from bapo.store.files import Json
-from bapo.validate import explained, parse_yaml, plain, refused, wrong
+from bapo.validate import OVERRIDE, explained, parse_yaml, plain, read, refused, wrong
 
 ConfigStore.instance().store(name="schema", node=defaults())
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
@@ -45,7 +45,7 @@ def compose_config(overrides: Sequence[str] = ()) -> Config:
     Raises UserError with file, key, value and what is allowed. Composing is kept for each set of overrides: another
     seed costs a copy.
     """
-    seeds = [o for o in overrides if re.fullmatch(r"seed=\d+", o)]
+    seeds = [o for o in overrides if re.fullmatch(r"seed=\d{1,18}", o)]  # another is left to the schema
     config = _kept(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
     if seeds:
         config.seed = int(seeds[-1].partition("=")[2])
@@ -87,10 +87,6 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
         config.models, config.task.methods = {}, {}
         for value in values:
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
-        for group, variants in (("model", of_model), ("method", of_method)):
-            titles = [places.variants()[v][1]["title"] for v in variants]
-            config[group].name = "+".join([config[group].name, *variants])
-            config[group].title = ", ".join([config[group].title, *titles])
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except YAMLError as error:
@@ -98,7 +94,7 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
     except (OmegaConfBaseException, ValueError) as error:
         raise UserError(explained(error)) from None
     try:
-        return Config.model_validate(content)
+        composed = Config.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         loc, value = first["loc"], first["input"]
@@ -106,6 +102,10 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             loc, value = (*loc, key), value[key]
         said = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
         raise refused(error, None if said else _file_with(loc, value, layers)) from None
+    for part, variants in ((composed.model, of_model), (composed.method, of_method)):
+        part.name = "+".join([part.name, *variants])
+        part.title = ", ".join([part.title, *(places.variants()[v][1]["title"] for v in variants)])
+    return composed
 
 
 def _layers(config: DictConfig, method: str, of_model: list[str], of_method: list[str]) -> Iterator[Layer]:
@@ -132,13 +132,18 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _method_file(name: str) -> Json:
-    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names."""
+def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
+    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names.
+
+    above: the files that name it.
+    """
     places.require_name(f"method={name}", "method", name)
-    content = parse_yaml(places.file_of("method", name))
-    below: Json = {}
-    for other in content.pop("defaults", []):
-        below |= _method_file(str(other)) if other != "_self_" else {}
+    path, below = places.file_of("method", name), Json()
+    if name in above:
+        raise wrong(path, "defaults", name, "a method cannot begin with itself; name another one")
+    content = parse_yaml(path)
+    for other in read(list[str], content.pop("defaults", []), path, "defaults"):
+        below |= _method_file(other, (*above, name)) if other != "_self_" else {}
     return below | content
 
 
@@ -156,15 +161,25 @@ def _sorted(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Sort overrides into choices by group, and values. Raises UserError for a choice that does not exist."""
     chosen, values = {}, []
     for override in filter(None, overrides):
+        if not re.match(OVERRIDE, override):
+            raise wrong(None, override, None, "write KEY=VALUE, or GROUP=NAME")
         group, _, value = override.partition("=")
-        if (places.EXPERIMENTS / group).is_dir():
+        if group in places.GROUPS:
             places.require_name(override, group, value)
             chosen[group] = value
-        elif re.match(r"[A-Za-z_][\w.-]*=", override):
-            values.append(override)
         else:
-            raise wrong(None, override, None, "write KEY=VALUE, or GROUP=NAME")
+            values.append(override)
     return chosen, values
+
+
+def once(overrides: Sequence[str]) -> Sequence[str]:
+    """Return overrides of which each key has one. Raises UserError for the others: it is not plain which is meant."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        first = given.setdefault(override.partition("=")[0], override)
+        if first != override:
+            raise wrong(None, override, None, f"{first} is given, too; keep one of them")
+    return overrides
 
 
 @lru_cache(maxsize=256)

@@ -10,10 +10,12 @@ from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import parse_yaml
+from bapo.validate import Name, parse_yaml, read
 
 #: the file of a tree that holds all its variants
 VARIANTS = "variants.yaml"
+#: the groups that a configuration chooses from
+GROUPS = ("scale", "task", "setting", "model", "method", "tracking")
 #: the groups whose choices may carry variants (``method=bapo+rollouts``)
 VARIED = ("model", "method")
 
@@ -42,7 +44,10 @@ def own(group: str) -> list[str]:
 
 
 def options(group: str) -> list[str]:
-    """List the names that ``group=...`` accepts. Raises UserError where a project takes a name of the suite's."""
+    """List the names that ``group=...`` accepts, files whose names may become those of folders.
+
+    Raises UserError for another name, and where a project takes a name of the suite's.
+    """
     if group == "variant":
         return sorted(variants())
     suite, *own = ({p.stem: p for p in (tree / group).glob("*.yaml")} for tree in trees())
@@ -50,7 +55,7 @@ def options(group: str) -> list[str]:
         if taken := sorted(set(files) & set(suite)):
             raise UserError(f"{files[taken[0]]}: the suite has a {group} of this name; rename the file")
         suite |= files
-    return sorted(suite)
+    return sorted(read(Name, name, file) for name, file in suite.items())
 
 
 def variants() -> dict[str, tuple[Path, Json]]:

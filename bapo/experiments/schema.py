@@ -13,12 +13,16 @@ from pydantic import AfterValidator, Field, PlainSerializer, SerializeAsAny, mod
 
 from bapo.methods.base import MethodConfig
 from bapo.store.files import Json
-from bapo.validate import Only, Part, Unidentified, WhereSet, plain, wrong
+from bapo.validate import Folder, Name, Only, Part, Seed, Unidentified, WhereSet, plain, wrong
 
 #: mappings that take any name; their values can be read as attributes
 Options = Annotated[Json, AfterValidator(OmegaConf.create), PlainSerializer(plain)]
-Counts = Annotated[dict[str, int], AfterValidator(OmegaConf.create), PlainSerializer(plain)]
-AtLeastOne = Annotated[int, Field(ge=1)]
+#: more of anything cannot be meant
+MOST = 10**8
+AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
+AtLeastZero = Annotated[int, Field(ge=0, le=MOST)]
+Counts = Annotated[dict[str, AtLeastZero], AfterValidator(OmegaConf.create), PlainSerializer(plain)]
+Threads = Annotated[int, Field(ge=1, le=4096)]
 Positive = Annotated[float, Field(gt=0)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
 #: how a problem is put to a model: of runs and evaluations, whose problems are the same
@@ -44,14 +48,14 @@ class Node(Part):
 
 
 class ScaleConfig(Node):
-    name: str  # results/<name>/...
+    name: Name  # results/<name>/...
     title: str = ""
     note: str = ""  # the line below every table: what this scale can and cannot show
     engine: str = "torch"  # what its runs are trained with, unless engine=... says otherwise
 
 
 class TaskConfig(Node):
-    name: str
+    name: Name
     title: str = ""
     code: str | None = None  # FILE.py:CLASS of a task from outside the suite: docs/project.md
     methods: Options = {}  # method -> values over its file
@@ -59,7 +63,7 @@ class TaskConfig(Node):
 
 class DataConfig(Node):
     source: Literal["generated", "hub"] = "generated"
-    seed: int = 0
+    seed: Seed = 0
     split_sizes: Annotated[Counts, PROBLEMS] = {}  # split -> problems; base: documents
     generator: Options = {}  # parameters of the task's generator
     prompt: str  # the task's prompt template
@@ -72,7 +76,7 @@ class DataConfig(Node):
 
 
 class ModelConfig(Node):
-    name: Unidentified[str]
+    name: Unidentified[Name]
     title: Unidentified[str] = ""
     kind: Annotated[Literal["scratch", "pretrained"], MODEL]
     #: hub name, local folder or wheel: bapo/engines/shared/models/pretrained.py (pretrained)
@@ -101,12 +105,12 @@ class BaseConfig(Node):
 
     #: suite: the weights that come with the suite where these very settings made them (experiments/base/), else train
     source: Unidentified[Literal["suite", "train"]] = "suite"
-    seed: int = 0
-    threads: Unidentified[AtLeastOne] = 1
-    iterations: int = 0
+    seed: Seed = 0
+    threads: Unidentified[Threads] = 1
+    iterations: AtLeastZero = 0
     batch_size: AtLeastOne = 64
-    learning_rate: float = 3e-3
-    warmup: int = 50
+    learning_rate: Positive = 3e-3
+    warmup: AtLeastZero = 50
     betas: Betas = [0.9, 0.98]
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     grad_clip: Positive = 1.0
@@ -136,9 +140,9 @@ class TrainConfig(Node):
     batch_size: AtLeastOne  # prompts a step (B)
     mini_batch_size: AtLeastOne  # prompts an update
     micro_batch_size: Unidentified[AtLeastOne | None] = None  # sequences a forward pass; None: the whole mini-batch
-    group_size: Annotated[int, Field(ge=2)]  # responses a prompt (G), which an advantage compares
+    group_size: Annotated[int, Field(ge=2, le=10**5)]  # responses a prompt (G), which an advantage compares
     learning_rate: Positive
-    warmup_updates: int = 0
+    warmup_updates: AtLeastZero = 0
     betas: Betas = [0.9, 0.999]
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     grad_clip: Positive = 1.0
@@ -167,9 +171,9 @@ class TrainConfig(Node):
 
 
 class ProbeConfig(Node):
-    prompts: int = 0  # of each probed set
+    prompts: AtLeastZero = 0  # of each probed set
     samples: AtLeastOne = 8
-    points: int = 5  # equally spaced, the first step and the last included
+    points: AtLeastZero = 5  # equally spaced, the first step and the last included
 
 
 class VllmConfig(Node):
@@ -188,12 +192,16 @@ class EvaluationConfig(Node):
     samples: Annotated[AtLeastOne, Only({"evaluation"})] = 32
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    seed: int = 1234
+    seed: Seed = 1234
     batch_size: Unidentified[AtLeastOne] = 1024  # rows in flight (torch)
     #: a problem, of every kept checkpoint: the paper's curves are mean@8
     curve_samples: Annotated[AtLeastOne, Only({"curve"})] = 8
     #: the split to choose a checkpoint on; null: none was kept out of training
     validation: Annotated[str | None, Only({"curve"})] = "probe"
+    #: authors: grade as the authors' scorers do, docs/fidelity.md
+    grader: Annotated[Literal["suite", "authors"], WhereSet] = "suite"
+    #: grades every sample once more, and changes no accuracy: docs/evaluation.md
+    second_grader: Annotated[Literal["math-verify"] | None, WhereSet] = None
     vllm: VllmConfig
 
 
@@ -214,8 +222,8 @@ class TrackingConfig(Node):
 
 
 class PathsConfig(Node):
-    results: str = "results"
-    data_folder: str | None = None  # local copies of the real sets, instead of the hub
+    results: Folder = "results"
+    data_folder: Folder | None = None  # local copies of the real sets, instead of the hub
 
 
 class VerlConfig(Node):
@@ -229,10 +237,10 @@ class VerlConfig(Node):
 
 
 class Config(Node):
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Seed = 1
     engine: Literal["torch", "verl"]
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: AtLeastOne = 1
+    threads: Threads = 1
     scale: ScaleConfig
     task: TaskConfig
     data: DataConfig

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bapo.errors import UserError
 from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import Part, parse_yaml, refused
+from bapo.validate import OVERRIDE, Folder, Part, Seed, parse_yaml, refused, wrong
 
 
 def _listed(value: object) -> object:
@@ -28,7 +29,23 @@ def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
+#: keys of the configuration that move a job's output or stand in ``--config`` -> the key there, where it has one
+_ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
+_ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device", "task.name": "", "model.name": ""}
+_ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder"}
+
+
+def _allowed(override: str) -> str:
+    key = override.partition("=")[0]
+    for taken, instead in _ELSEWHERE.items():
+        if f"{taken}.".startswith(f"{key}."):  # a mapping holds its keys
+            cure = f"write {instead}=... beside it" if instead else "a study names it"
+            raise ValueError(f"{key} cannot be set for single jobs; {cure}")
+    return override
+
+
 Text = Annotated[str, Field(min_length=1)]
+Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_allowed)], ...]
 #: keys that only say how the work is done
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
@@ -41,19 +58,19 @@ class Settings(Part):
     scale: Text = "laptop"  # a file in experiments/scale/
     engine: Literal["torch", "verl"] | None = None  # None: the scale's usual one
     device: Literal["auto", "cpu", "cuda"] | None = None
-    results: Text = "results"  # a folder
-    data_folder: Text | None = None  # with local copies of the hub's data sets
+    results: Folder = "results"  # a folder
+    data_folder: Folder | None = None  # with local copies of the hub's data sets
     tracking: Literal["wandb", "none"] | None = None
     methods: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = ()  # in place of the study's
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)] = ()  # in place of the study's
-    trials: Annotated[int, Field(ge=1)] | None = None  # of a free sweep, in place of the sweep's
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_listed)] = ()  # in place of the study's
+    trials: Annotated[int, Field(ge=1, le=10**5)] | None = None  # of a free sweep, in place of the sweep's
     warm: bool = True  # whether jobs start as children of one process (bapo/warm)
     progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print
     #: a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example
     #: 'apptainer exec --nv bapo.sif python'; (): the interpreter of all jobs
     gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_words)] = ()
     #: overrides, for example 'set=["train.steps=50"]'
-    set: Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*=")], ...], BeforeValidator(_words)] = ()
+    set: Annotated[Overrides, BeforeValidator(_words), AfterValidator(compose.once)] = ()
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -95,17 +112,22 @@ class Settings(Part):
         ]
 
 
-def read_settings(keywords: Json) -> Settings:
-    """Check ``--config`` against the keys of Settings and the names in ``experiments/``.
+def read_settings(keywords: Json, where: str = "--config") -> Settings:
+    """Check ``--config`` against the keys of Settings, the names in ``experiments/`` and the folders that there are.
 
-    Raises UserError: one sentence with the key and what is allowed.
+    Raises UserError: one sentence with the key and what is allowed. where: what the sentence begins with.
     """
     values = {k: v for k, v in keywords.items() if v is not None and k != "title"}  # bapo.yaml is passed whole
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        raise UserError(f"--config {refused(error, None)}") from None
-    places.require_name(f"--config scale={settings.scale}", "scale", settings.scale)
+        raise UserError(f"{where} {refused(error, None)}") from None
+    places.require_name(f"{where} scale={settings.scale}", "scale", settings.scale)
     for method in settings.methods:
-        places.require_name(f"--config methods={method}", "method", method)
+        places.require_name(f"{where} methods={method}", "method", method)
+    if settings.data_folder and not os.path.isdir(settings.data_folder):
+        raise wrong(None, f"{where} data_folder", settings.data_folder, "there is no such folder")
+    for path in (Path(settings.results), *Path(settings.results).parents):
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise wrong(None, f"{where} results", settings.results, f"{path} is no folder; name another place")
     return settings

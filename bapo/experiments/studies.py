@@ -20,7 +20,7 @@ from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
 from bapo.project import file_and_name, is_place
 from bapo.store.files import SUMMARY, Json
-from bapo.validate import Part, parse_yaml, read, wrong
+from bapo.validate import Part, Seed, parse_yaml, read, wrong
 
 Kind = TypeVar("Kind")
 Some = Annotated[list[Kind], Field(min_length=1)]
@@ -33,7 +33,7 @@ class Runs(Part):
     models: Some[str]
     methods: Some[str]
     variants: list[str] = []
-    seeds: Some[int]
+    seeds: Some[Seed]
     tuned: dict[str, str] = {}  # method -> the run that stands for it, with what tuning chose: docs/tuning.md
 
 
@@ -139,7 +139,7 @@ def study_file(name: str) -> StudyFile:
 
 @lru_cache(maxsize=64)  # Snakemake asks many times
 def _checked(name: str, path: Path, text: str) -> StudyFile:
-    content: StudyFile = read(StudyFile, parse_yaml(path, text), path)
+    content: StudyFile = read(StudyFile, parse_yaml(path, text, resolve=False), path)
     if content.name != name:
         raise wrong(path, "name", content.name, f"must be {name}, as the file is called")
     for scale, blocks in content.scales.items():

@@ -283,14 +283,6 @@ def scalar(latex: str) -> Form:
     return _form("expression", latex)
 
 
-#: what asks for a number that no answer needs and that takes seconds to write out
-TOO_LARGE = re.compile(
-    r"\d{5,}\s*[)}]*\s*!|\d\s*[)}]+\s*!\s*!|\^\s*[{(]*\s*[+-]?\s*\d{6,}"  # 10000!, 10^{100000}
-    r"|\d[\s)}]*\^[\s{(]*\d+[\s)}]*\^[\s{(]*\d+[\s)}]*\^"  # 9^{9^{9^9}}
-    r"|10[\s)}]*\^[\s{(]*\d+[\s)}]*!"
-)
-
-
 def plain_words(latex: str) -> str | None:
     """Return the words, in lower case, of a part that is all \\text{} or plain words of four and more letters."""
     inner = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)

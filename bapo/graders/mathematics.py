@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from bapo.errors import UserError
-from bapo.graders import compare, forms, numbers, pool
+from bapo.graders import compare, forms, numbers, pool, size
 from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import closed, compact, normalise
 from bapo.graders.verdict import (
@@ -91,7 +91,8 @@ def compare_texts(gold: str, answer: str) -> str:
         same = "".join(answer.split()) == "".join(gold.split())
         return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
-        return outcome_of(gold, answer)
+        # what is remembered is not asked past the limit of a batch, because a resumed run remembers less
+        return (outcome_of.__wrapped__ if pool.shared().refuses else outcome_of)(gold, answer)
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return OVERLOADED
     except RecursionError:  # not cached: it depends on how deep the caller is
@@ -114,11 +115,12 @@ def outcome_of(gold: str, answer: str) -> str:
     if len(form.latex) > forms.MAX_LENGTH:
         return EQUAL if form.text == right.text else TOO_LONG
     try:
-        return EQUAL if compare.same(right, form) else DIFFERENT
+        settled = EQUAL if compare.same(right, form) else DIFFERENT
     except compare.NeedsAlgebra:
-        if forms.TOO_LARGE.search(form.latex):
-            return UNREADABLE
-        return pool.shared().judge(gold, answer)
+        settled = None
+    if settled != EQUAL and size.too_large(form.latex):
+        return UNREADABLE  # whatever the gold
+    return settled or pool.shared().judge(gold, answer)
 
 
 @lru_cache(maxsize=8192)

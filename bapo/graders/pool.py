@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import Pipe
@@ -26,7 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bapo.errors import UserError
-from bapo.graders.verdict import TIME_LIMIT
+from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, RIGHT, TIME_LIMIT, WRONG, Verdict
 
 #: for one verdict with all its golds. The limit of CPU time strikes first unless the machine is very busy, and around a
 #: training or an evaluation the cores have other work
@@ -34,6 +35,7 @@ WALL_SECONDS = 20.0
 START_SECONDS = 120.0
 ALGEBRA = "bapo.graders.symbolic"
 WORKERS = 4  #: at most, and only where as many threads grade at once
+HOPELESS = 16  #: time limits of a batch, after which no more of its answers are asked of algebra
 
 
 class Overloaded(Exception):
@@ -67,6 +69,7 @@ class Pool:
     def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, module: str = ALGEBRA) -> None:
         self.workers, self.wall_seconds, self.module = workers, wall_seconds, module
         self.idle: list[Checker] = []
+        self.refuses = False
         self.forget()
 
     def forget(self) -> None:
@@ -89,11 +92,32 @@ class Pool:
         finally:
             self._verdict.end = None
 
+    @contextlib.contextmanager
+    def one_batch(self) -> Iterator[Callable[[Verdict], Verdict]]:
+        """Let HOPELESS bound the time limits of the verdicts inside, which are made one after the other.
+
+        Gives a function that counts a verdict and returns it. Past the limit ``refuses`` says that every check is a
+        time limit, untried. Verdicts are counted, not checks, since a resumed run has made no earlier ones.
+        """
+        limits = itertools.count(1)
+
+        def counted(verdict: Verdict) -> Verdict:
+            if verdict.reason == TIME_LIMIT and next(limits) >= HOPELESS:
+                self.refuses = True
+            return verdict
+
+        try:
+            yield counted
+        finally:
+            self.refuses = False
+
     def judge(self, gold: str, answer: str) -> str:
         """Return EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT (CPU time or memory), whatever the machine's load.
 
         Raises Overloaded past the limit of :meth:`one_verdict`; UserError where no process starts.
         """
+        if self.refuses:
+            return TIME_LIMIT
         with self.one_verdict():
             if self._left() <= 0 or not self._free.acquire(timeout=self._left()):
                 raise Overloaded
@@ -159,3 +183,14 @@ def shared(module: str = ALGEBRA) -> Pool:
     atexit.register(pool.close)
     os.register_at_fork(after_in_child=pool.forget)
     return pool
+
+
+def verdict(module: str, gold: str, answer: str) -> Verdict:
+    """Return the verdict of the checkers that run ``module``."""
+    try:
+        outcome = shared(module).judge(gold, answer)
+    except Overloaded:
+        outcome = OVERLOADED
+    if outcome == EQUAL:
+        return RIGHT
+    return Verdict(False, True, WRONG) if outcome == DIFFERENT else Verdict(False, False, outcome)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import refused
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
@@ -114,10 +115,7 @@ def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
     try:
         return schema(**values)
     except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(map(str, ("method", *first["loc"])))
-        cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        raise UserError(f"{at}={first['input']}: {cure}" if first["loc"] else f"{at}.{cure}") from None
+        raise UserError(f"method.{refused(error, None)}") from None
 
 
 def build(node: Mapping[str, Any] | MethodConfig, batch_size: int, seed: int) -> Method:

@@ -31,7 +31,7 @@ from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.replay import HighQuality, ResponseCache
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.validate import Unidentified, WhereSet
+from bapo.validate import Name, Unidentified, WhereSet
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import Tensor
@@ -94,10 +94,10 @@ Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
 class MethodConfig(BaseModel):
     """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     algorithm: str = "grpo"
-    name: Unidentified[str] = "grpo"  # label of the runs and of their folder
+    name: Unidentified[Name] = "grpo"  # label of the runs and of their folder
     title: Unidentified[str] = ""  # row label in tables
     kind: Type = "on"
     clip_low: OpenShare = 0.2  # epsilon of eq. 1

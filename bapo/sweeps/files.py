@@ -17,7 +17,7 @@ from bapo.experiments.places import file_of, options, require_name
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import Some
 from bapo.store.files import Json
-from bapo.validate import Part, parse_yaml, read, wrong
+from bapo.validate import Part, Seed, parse_yaml, read, wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -31,7 +31,7 @@ METHOD = "method"
 class At(Part):
     """A sweep at one scale."""
 
-    seeds: Some[int]
+    seeds: Some[Seed]
     trials: Annotated[int, Field(ge=1)] | None = None  # of a free search; a grid has one per combination
     tasks: list[str] | None = None  # None: all of the file's
 
@@ -78,7 +78,7 @@ def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
     found: dict[str, tuple[Path, SweepFile, str]] = {}
     for stem in options("sweep"):
         path = file_of("sweep", stem)
-        content: SweepFile = read(SweepFile, parse_yaml(path), path)
+        content: SweepFile = read(SweepFile, parse_yaml(path, resolve=False), path)
         methods = [content.method, content.reference, *content.named]
         for group, values in (("task", content.tasks), ("scale", content.scales), ("method", methods)):
             for value in values:

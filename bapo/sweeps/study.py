@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
 
 
 def _journal(path: Path) -> BaseStorage:
-    """Open a journal file, creating it if missing. Raises UserError if a line before its last one is damaged."""
+    """Open a journal file, creating it if missing. Raises UserError if a whole line of it is damaged."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
@@ -78,6 +79,9 @@ def _journal(path: Path) -> BaseStorage:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        whole, ended, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
+        if ended:
+            json.loads(whole.rpartition(b"\n")[2])  # Optuna passes over a last line that it cannot read
         return JournalStorage(Journal(str(path)))
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); put a copy of it back, or move it away to begin anew") from None

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from bapo.errors import UserError
 from bapo.graders import pool, symbolic
-from bapo.graders.verdict import DIFFERENT, EQUAL, NO_ANSWER, OVERLOADED, RIGHT, WRONG, Verdict
+from bapo.graders.verdict import NO_ANSWER, Verdict
 from bapo.store.files import Json
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.generated import GeneratedTask, Options, build_tokenizer, owner, too_many
@@ -59,13 +59,7 @@ class ReasoningGym(GeneratedTask):
         answer = PLACES[json.loads(ground_truth)["place"]][0](response)
         if answer is None:
             return Verdict(False, False, NO_ANSWER)
-        try:
-            outcome = pool.shared(__name__).judge(ground_truth, answer)
-        except pool.Overloaded:
-            outcome = OVERLOADED
-        if outcome == EQUAL:
-            return RIGHT
-        return Verdict(False, True, WRONG) if outcome == DIFFERENT else Verdict(False, False, outcome)
+        return pool.verdict(__name__, ground_truth, answer)
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         truth = json.loads(ground_truth)

@@ -9,7 +9,7 @@ import sys
 import pytest
 from support.paths import ROOT
 
-pytestmark = pytest.mark.slow  # a base is trained for each
+pytestmark = pytest.mark.full  # a base is trained for each
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,4 @@ def test_a_benchmark_has_a_ratio_for_every_side(name: str, words: tuple[str, ...
     assert done.returncode == 0, done.stderr
     found = [float(ratio) for ratio in re.findall(ratios, done.stdout, re.MULTILINE)]
     assert len(found) == {"sampler": 3, "trainer_vs_trl": 1, "workflow": 5}[name] and min(found) > 0
+    assert name != "sampler" or max(found) > 1.5  # the hand-written forward: 3.3 in one round of a loaded machine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from omegaconf import OmegaConf
 from support.configs import edit
 
 from bapo import methods
-from bapo.errors import UserError
+from bapo.errors import UserError, exit_status
 from bapo.experiments import places
 from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, train_identity
@@ -126,6 +128,25 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["train.stesp=3"], r"train.stesp: no such key \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
         (["train.betas=[0.9"], r"^train.betas=\[0.9: "),
         (["~train.steps"], "~train.steps: write KEY=VALUE"),
+        (["=5"], "^=5: write KEY=VALUE"),
+        (["base=5"], "^base=5: must be a valid dict"),
+        (["study=table1"], "^study: no such key"),
+        (["method.name=../../out"], r"^method.name=../../out: must be the name of one folder"),
+        (["model.name=a/b"], "^model.name=a/b: must be the name of one folder"),
+        (["task.name='.hidden'"], "^task.name=.hidden: must be the name of one folder"),
+        (["scale.name='<img>'"], "^scale.name=<img>: must be the name of one folder"),
+        (["method.name=" + "x" * 81], "must be the name of one folder"),
+        (['method.name="a\\nb"'], r"^method.name='a\\nb': must be the name of one folder"),
+        (["model.name=5"], "^model.name=5: must be text; put it in quotes"),
+        (["paths.results='{x}'"], "^paths.results={x}: must be a path without braces"),
+        (["paths.data_folder=2024"], "^paths.data_folder=2024: must be text; .* ./ before"),
+        (["train.learning_rate=.inf"], "^train.learning_rate=inf: must be a finite number"),
+        (["method.kl_coef=.inf"], "^method.kl_coef=inf: must be a finite number"),
+        (["threads=1000000"], "^threads=1000000: must be less than or equal to 4096"),
+        (["train.group_size=1000000000000"], "^train.group_size=1000000000000: must be less"),
+        (["train.batch_size=1000000000000"], "^train.batch_size=1000000000000: must be less"),
+        (["data.split_sizes.train=-1"], "^data.split_sizes.train=-1: must be greater"),
+        (["seed=9223372036854775808"], "^seed=9223372036854775808: must be less than 9223372036854775808"),
         (["method=bapo", "method.bad_capacty=3"], r"bapo has no such parameter \(did you mean 'bad_capacity'\?\)"),
         (["train.batch_size=big"], "^train.batch_size=big: must be a valid integer"),
         (["train.mini_batch_size=64"], "train.mini_batch_size=64: must be at most train.batch_size=32"),
@@ -142,6 +163,32 @@ def test_wrong_input_gives_one_sentence(overrides: list[str], message: str) -> N
     assert "\n" not in str(error.value)
 
 
+def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
+    def work() -> int:
+        raise kind(text)
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: Path("/dev/full").write_text("a"),
+        lambda: Path(__file__, "folder").mkdir(),
+        refused("[Errno 122] Disk quota exceeded: 'results'"),
+        refused("[Errno 30] Read-only file system: 'results'"),
+        refused("[Errno 13] Permission denied: 'results'"),
+        refused("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),  # pyarrow's
+        refused("I/O error: No space left on device (os error 28)", RuntimeError),  # as safetensors says it
+    ],
+)
+def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(work) == 1
+    assert re.fullmatch(r"error: .*: make room or write to another folder, and .*\n", capsys.readouterr().err)
+    with pytest.raises(OSError, match="Errno 5"):  # a fault of the machine keeps its traceback
+        exit_status(refused("[Errno 5] Input/output error"))
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
@@ -149,6 +196,14 @@ def test_wrong_input_gives_one_sentence(overrides: list[str], message: str) -> N
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "laptop_countdown.*train.steps=many: "),
         ("method/bapo.yaml", "algorithm: bapo", "algorithm: bpo", "method.algorithm=bpo: unknown algorithm; allowed"),
         ("method/bapo.yaml", "algorithm: bapo", "algorithm: [", "bapo.yaml: not valid YAML"),
+        ("method/bapo.yaml", "algorithm: bapo", "defaults: grpo", "bapo.yaml: defaults=grpo: must be a list"),
+        (
+            "method/bapo.yaml",
+            "algorithm: bapo",
+            "defaults: [bapo]",
+            "bapo.yaml: defaults=bapo: .*cannot begin with itself",
+        ),
+        ("method/bapo.yaml", "title: +BAPO", "title: 5", "^method.title=5: must be .*"),
         ("method/bapo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("variants.yaml", "title: equal rollouts, train:", "train:", "variants.yaml: rollouts: needs a title"),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper pocket"),

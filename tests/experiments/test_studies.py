@@ -16,6 +16,7 @@ from bapo.__main__ import main
 from bapo.describe import study_content
 from bapo.errors import UserError
 from bapo.experiments import order
+from bapo.experiments.compose import once
 from bapo.experiments.order import AT_ONCE, Cell, Priorities
 from bapo.experiments.places import options
 from bapo.experiments.settings import Settings, read_settings
@@ -24,6 +25,16 @@ from bapo.experiments.studies import load_study, study_of
 STUDIES = options("study")
 #: what stands before the seeds of Countdown at smoke scale, and nowhere else before two seeds
 SMOKE = "methods: *rows\n      "
+#: what `set` refuses -> the key of --config to use instead
+OF_ALL_JOBS = {"seed": "seeds", "method": "methods", "scale": "scale", "engine": "engine", "device": "device"}
+OF_ALL_JOBS |= {
+    "method.name": "methods",
+    "scale.name": "scale",
+    "scale.engine": "engine",
+    "tracking": "tracking",
+    "tracking.kind": "tracking",
+}
+OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder"}
 
 
 # ------------------------------------------------------------------------------------------------ what a study needs
@@ -110,6 +121,8 @@ def test_every_row_of_table_1_has_candidates_with_the_same_learning_rates() -> N
         ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper.2", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
         (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, x]", ["scales.smoke.1.seeds.1=x: must be a valid integer"]),
         (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
+        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, -1]", ["scales.smoke.1.seeds.1=-1: must be greater"]),
+        (SMOKE + "seeds: [1, 2]", SMOKE + f"seeds: [{2**63}]", ["scales.smoke.1.seeds.0=", "must be less than"]),
         ("name: table1", "name: table2", ["name=table2", "table1.yaml"]),
     ],
 )
@@ -137,13 +150,50 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
         ({"methods": ["grpo", "bpo"]}, "methods=bpo: "),
         ({"seeds": ["-1"]}, "seeds.0=-1: "),
         ({"engine": "vllm"}, "engine=vllm: .*'torch' or 'verl'"),
-        ({"set": "50"}, "set.0=50: "),
+        ({"seeds": [2**63]}, f"seeds.0={2**63}: must be less than"),
+        ({"trials": 10**9}, "trials=1000000000: must be less than"),
+        ({"set": "50"}, "set.0=50: write KEY=VALUE"),
+        ({"set": ["=5"]}, "set.0==5: write KEY=VALUE"),
+        *(
+            ({"set": [f"{key}=x"]}, rf"set.0={key}=x: {key} cannot be set for single jobs; write {instead}=")
+            for key, instead in OF_ALL_JOBS.items()
+        ),
+        *(
+            ({"set": [f"{key}=x"]}, f"set.0={key}=x: {key} cannot be set for single jobs; a study names it")
+            for key in ("task", "model", "task.name", "model.name")
+        ),
         ({"gpu_python": "a 'b"}, "gpu_python=a 'b: "),
+        ({"results": 20261127}, "results=20261127: must be text; .* ./ before"),
+        ({"results": "a{b}"}, "results=a{b}: must be a path without braces"),
+        ({"results": "a\nb"}, r"results='a\\nb': must be a path without .*control characters"),
+        ({"results": "-x"}, "results=-x: must be a path .* a first dash"),
+        ({"results": f"{__file__}/x"}, r"results=\S+: \S+test_studies.py is no folder; "),
+        ({"data_folder": "/does/not/exist"}, "data_folder=/does/not/exist: there is no such folder"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_is_allowed(given: dict, message: str) -> None:
     with pytest.raises(UserError, match=f"^--config {message}"):
         read_settings(given)
+
+
+def test_what_each_key_is_set_to_is_said_once() -> None:
+    twice = ["train.steps=5", "train.steps=6"]
+    for refuse in (lambda: read_settings({"set": twice}), lambda: once(["scale=smoke", *twice])):
+        with pytest.raises(UserError, match=r"^train.steps=6: train.steps=5 is given, too; keep one of them"):
+            refuse()
+    assert read_settings({"set": ["tracking.mode=online", "method.v=2"]}).set
+
+
+@pytest.mark.parametrize("group", ["method", "model", "task", "study", "scale", "sweep", "setting"])
+def test_a_file_that_no_folder_may_be_called_after_is_named(experiments: Path, group: str) -> None:
+    (experiments / group / "a b.yaml").write_text("name: a b\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{group}/a b.yaml: must be the name of one folder"):
+        options(group)
+
+
+def test_a_studys_title_takes_nothing_from_the_environment(experiments: Path) -> None:
+    edit(experiments / "study" / "table1.yaml", "title: Table 1", "title: ${oc.env:HOME}")
+    assert load_study("table1", "smoke").file.title == "${oc.env:HOME}"
 
 
 # ------------------------------------------------------------------------------------------------ settings

@@ -61,6 +61,7 @@ def test_a_job_is_killed_by_force_when_it_says_so_or_takes_too_long(
     assert not (tmp_path / "through").exists()
 
 
+@pytest.mark.verl
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, device: str) -> None:
     pytest.importorskip("verl")

@@ -23,7 +23,7 @@ from bapo.graders.verdict import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE
 pytestmark = pytest.mark.system
 
 ROOT = (r"\sqrt{8}", r"2\sqrt{2}")
-BINOMIAL = r"\binom{10^9}{10^8}"
+HOPELESS = r"\sum_{n=1}^{90000}\frac{1}{n^2}"
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,26 @@ def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPat
     made.wall_seconds = 600.0
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct
     assert mathematics.outcome_of.cache_info().currsize == 1
-    assert mathematics.judge(BINOMIAL, ("8",)) == (False, False, "time_limit")
+    assert mathematics.judge(HOPELESS, ROOT) == (False, False, "time_limit")
     kills = made.kills
-    assert mathematics.judge(BINOMIAL, ("8",)) == (False, False, "time_limit")
+    assert mathematics.judge(HOPELESS, ROOT) == (False, False, "time_limit")
     assert made.kills == kills  # the CPU limit does not depend on the machine's load: that is remembered
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["resumed", "seen before"])
+def test_a_batch_stops_asking_of_algebra_whatever_was_seen_before(
+    monkeypatch: pytest.MonkeyPatch, made: Pool, seen: bool
+) -> None:
+    monkeypatch.setattr(pool, "shared", lambda: made)
+    monkeypatch.setattr(pool, "HOPELESS", 1)
+    mathematics.outcome_of.cache_clear()
+    answers = [ROOT[1], HOPELESS, ROOT[1], "8", r"9^{9^9}", ROOT[0]]
+    if seen:
+        assert mathematics.judge(ROOT[1], ROOT[:1]).correct
+    with made.one_batch() as counted:
+        found = [counted(mathematics.judge(answer, ROOT[:1])).reason for answer in answers]
+    assert found == ["", "time_limit", "time_limit", "time_limit", "unreadable", ""] and made.kills == 1
+    assert mathematics.judge(ROOT[1], ROOT[:1]).correct  # the next batch begins anew
 
 
 @pytest.mark.parametrize("end", ["as after its last check", "killed by others"])

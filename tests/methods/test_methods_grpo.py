@@ -200,6 +200,7 @@ def test_the_loss_of_gspo_by_hand():
     assert float(metrics["clip_fraction"]) == 1.0
 
 
+@pytest.mark.verl
 def test_it_is_verl_s_gspo():
     core = pytest.importorskip("verl.trainer.ppo.core_algos", reason="the extra `verl` is not installed")
     from verl.workers.config import FSDPActorConfig

@@ -13,7 +13,7 @@ from support.paths import ROOT
 SMALL = ["data.split_sizes.base=1000", "data.split_sizes.train=48", "data.split_sizes.probe=8", "probe.prompts=8"]
 SMALL += ["train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2"]
 #: seconds for anything to happen; only a machine that does much else comes near
-PATIENCE = 3600
+PATIENCE = 900
 
 
 def command(*words: str, file: Path = ROOT / "Snakefile") -> list[str]:

@@ -161,9 +161,15 @@ def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
     assert states(sweep, world.settings) == {0: "RUNNING", 1: "RUNNING"}
 
     lines = whole.splitlines(keepends=True)
-    journal.write_bytes(b"".join([lines[0], b"{broken\n", *lines[1:]]))
-    with pytest.raises(UserError, match=r"journal\.log"):
-        study.open_study(sweep, world.settings)
+    for damaged in (
+        [lines[0], b"{broken\n", *lines[1:]],
+        [*lines, b"\n"],
+        [*lines, lines[-1].strip(), lines[-1]],
+        [b"\n"],
+    ):
+        journal.write_bytes(b"".join(damaged))
+        with pytest.raises(UserError, match=r"journal\.log is damaged"):
+            study.open_study(sweep, world.settings)
 
 
 def test_a_changed_space_seed_or_configuration_is_another_study(world: SweepWorld):

@@ -228,7 +228,7 @@ def test_a_run_on_diagrams_goes_on_from_its_middle_to_the_same_weights(tmp_path)
     assert_resumes_bit_for_bit(run_directory(config), small)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path):
     """The control: each problem with another one's diagram, after a base training of half a minute."""
     sizes = "{base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}"

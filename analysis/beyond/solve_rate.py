@@ -1,0 +1,85 @@
+"""Training prompts by how often the base model solves them: does a method solve those that the base never solves?
+
+A prompt at 0/G may be one that the base solves one time in ten. Every run of the reference probes the base at step 0,
+so S seeds give S times G samples of each prompt, which separate the two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis import probes, statistics, text
+from analysis.page import Page, Table
+from analysis.products import SOLVE_RATE
+from analysis.study import Block, Study
+from bapo.errors import UserError
+
+#: name of a class -> the highest solve rate of the base model in it
+CLASSES = {"never": 0.0, "up to 2%": 0.02, "2 to 15%": 0.15, "above 15%": 1.0}
+#: a class of fewer prompts has intervals that say nothing
+FEWEST = 10
+
+
+def compare(block: Block, study: Study) -> list[dict[str, Any]]:
+    """Return a row a method and class of prompts, in percent and points.
+
+    solved: share of prompts with a correct answer at the end; accuracy: share of correct answers; minus_solved,
+    minus_accuracy: less the reference, as the differences of tables are estimated. Raises UserError where the base was
+    not probed, or where two runs were probed on different prompts.
+    """
+    probed = {method: probes.read(block, method, study) for method in block.methods}
+    base = probed[study.reference]
+    if 0 not in base.steps or any(p.prompts[0] != base.prompts[0] or not p.same_prompts for p in probed.values()):
+        raise UserError(f"{study.name}: its runs do not share probes of the base model and of the same prompts")
+    of_class = np.searchsorted(list(CLASSES.values()), np.mean(base.at(0), axis=0) / base.samples)
+    rows = []
+    for k, name in enumerate(CLASSES):
+        chosen = of_class == k
+        if chosen.sum() < FEWEST:
+            continue
+        reference = _measures(base, chosen)
+        for method, found in probed.items():
+            row = {**block.keys(method), "class": name, "prompts": int(chosen.sum()), "seeds": len(found.seeds)}
+            row["tries"] = base.samples * len(base.seeds)
+            for measure, side in _measures(found, chosen).items():
+                row[measure] = 100 * float(side.tables[0].mean())
+                if method != study.reference:
+                    difference = statistics.difference(side, reference[measure]).tested
+                    row |= text.columns(f"minus_{measure}", difference, "low", "high")
+                    row[f"shown_{measure}"] = text.change(difference)
+            rows.append(row)
+    return rows
+
+
+def _measures(found: probes.Probes, chosen: np.ndarray) -> dict[str, statistics.Side]:
+    """Return tables [S, n] of the chosen prompts at the last step: whether each was solved, and its accuracy."""
+    correct = np.stack(found.at(found.steps[-1]))[:, chosen]
+    tables = {"solved": (correct > 0).astype(float), "accuracy": correct / found.samples}
+    return {measure: statistics.Side([table], found.seeds) for measure, table in tables.items()}
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """Write solve_rate_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
+    numbers, tables = [], []
+    for block in study.blocks:
+        rows = compare(block, study)
+        numbers += [{k: v for k, v in row.items() if not k.startswith("shown_")} for row in rows]
+        named = {row["class"]: f"{row['class']} ({row['prompts']} prompts)" for row in rows}
+        levels, differences = [], {"solved": [], "accuracy": []}
+        for method in block.methods:
+            title, of = block.plain_title(method), [row for row in rows if row["method"] == method]
+            shown = {named[r["class"]]: f"{r['solved']:.1f} ({r['accuracy']:.1f})" for r in of}
+            levels.append({"Method": title, **shown})
+            if method != study.reference:
+                for measure, lines in differences.items():
+                    lines.append({"Method": title, **{named[r["class"]]: r[f"shown_{measure}"] for r in of}})
+        minus = f"minus {block.plain_title(study.reference)}"
+        words = {"solved": "Solved at least once", "accuracy": "Accuracy"}
+        tables.append(Table.of(f"{block.title}: prompts solved at least once (accuracy), percent", levels))
+        tables += [Table.of(f"{block.title}: {words[m]}, {minus}", d) for m, d in differences.items() if d]
+    notes = text.words(SOLVE_RATE, tries=text.span([row["tries"] for row in numbers]), fewest=FEWEST)
+    page = Page.of(study, f"Training prompts by the base model's solve rate: {study.title}", tables, notes)
+    return page.write(out, f"{SOLVE_RATE}_{study.name}", numbers)

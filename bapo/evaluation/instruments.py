@@ -1,0 +1,224 @@
+"""Other graders than the suite's: the scorers of the paper's authors, and math-verify as verl calls it.
+
+``python -m bapo.evaluation.instruments FD`` is a checker's process (:mod:`bapo.graders.pool`), which bounds MathRuler
+and math-verify in time and memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+
+from bapo.experiments.schema import EvaluationConfig
+from bapo.graders import pool, symbolic
+from bapo.graders.extract import boxed, last_box
+from bapo.graders.normalise import normalise
+from bapo.graders.size import too_large
+from bapo.graders.verdict import NO_ANSWER, RIGHT, TIME_LIMIT, WRONG, Verdict
+from bapo.tasks.base import Problem, Task
+from bapo.validate import wrong
+
+MATH_VERIFY, MATHRULER = "math-verify", "mathruler"
+_NONE, _WRONG, _STOPPED = (
+    Verdict(False, False, NO_ANSWER),
+    Verdict(False, True, WRONG),
+    Verdict(False, False, TIME_LIMIT),
+)
+_LONGEST = 1000  #: characters of an expression that is worked out
+_BITS = 100_000  #: of the largest power
+
+
+class Authors(Task):
+    """The authors' scorer of a task, for problems of the paper's formats: docs/fidelity.md."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]
+
+    def verify(self, response: str, ground_truth: str) -> Verdict:
+        truth = json.loads(ground_truth)
+        if self.name == "countdown":
+            return countdown(response, truth["numbers"], truth["target"])
+        if self.name == "geometry":
+            return checked(MATHRULER, response, truth["answers"])
+        return hendrycks(response, truth["answers"])
+
+
+def require(asked: EvaluationConfig, task: str, problem: Problem) -> None:
+    """Raise UserError where a grader cannot read answers to a problem, or MathRuler is missing."""
+    form = json.loads(problem.ground_truth).get("format")
+    asked_for = f"problem {problem.id} does not ask for it; leave the key out"
+    if asked.second_grader and form != "boxed":
+        raise wrong(None, "evaluation.second_grader", asked.second_grader, f"reads a box, and {asked_for}")
+    if asked.grader != "authors":
+        return
+    if form != ("answer" if task == "countdown" else "boxed"):
+        raise wrong(None, "evaluation.grader", asked.grader, f"reads the paper's format of answers, and {asked_for}")
+    if task == "geometry" and not _has_mathruler():
+        raise wrong(None, "evaluation.grader", asked.grader, "MathRuler is not installed; install the extra `authors`")
+
+
+def _has_mathruler() -> bool:
+    return all(map(find_spec, ("mathruler", "pylatexenc")))
+
+
+def second_verdict(response: str, golds: Sequence[str]) -> Verdict:
+    """Grade a response by math-verify; golds: any of which is right."""
+    hopeless = too_large(normalise(last_box(response) or ""))
+    return _STOPPED if hopeless else checked(MATH_VERIFY, response, golds)
+
+
+# ------------------------------------------------------------------------------------------------ Countdown
+
+
+def countdown(response: str, numbers: Sequence[int], target: int) -> Verdict:
+    """Grade the last <answer> that begins and ends on the last line, inside the thinking too.
+
+    All of Python's signs for numbers are allowed in it, and floating point, within 1e-5 of the target.
+    """
+    for mark in ("Assistant:", "<|im_start|>assistant"):
+        if mark in response:
+            response = response.partition(mark)[2]
+            break
+    answers = [part.partition("<answer>") for part in response.rpartition("\n")[2].split("</answer>")[:-1]]
+    texts = [text.strip() for _, tag, text in answers if tag]
+    if not texts:
+        return _NONE
+    text = texts[-1]
+    try:
+        if (
+            len(text) > _LONGEST
+            or sorted(map(int, re.findall(r"\d+", text))) != sorted(numbers)
+            or not re.fullmatch(r"[-+*/().\d\s]+", text)
+        ):
+            return _WRONG
+        value = worked_out(ast.parse(text, mode="eval").body, {})
+        return RIGHT if abs(value - target) < 1e-5 else _WRONG
+    except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
+        return _WRONG
+
+
+def _power(base: complex, exponent: complex) -> complex:
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > _BITS:
+        raise OverflowError("a number that nobody writes out")
+    return base**exponent
+
+
+_OPERATIONS: Mapping[type, Callable[..., complex]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.UAdd: operator.pos},
+    **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Pow: _power, ast.USub: operator.neg},
+}
+
+
+def worked_out(node: ast.expr, names: Mapping[str, Callable[..., complex]]) -> complex:
+    """Work out an expression of numbers and calls of ``names``, without running it as Python does.
+
+    Raises ValueError or KeyError for anything else, and what the operations raise.
+    """
+    match node:
+        case ast.Constant(int() | float() as number):
+            return number
+        case ast.UnaryOp(sign, operand):
+            return _OPERATIONS[type(sign)](worked_out(operand, names))
+        case ast.BinOp(left, sign, right):
+            return _OPERATIONS[type(sign)](worked_out(left, names), worked_out(right, names))
+        case ast.Call(ast.Name("Symbol" | "Function" | "Float" as name), [ast.Constant(str() as text)], []):
+            return names[name](text)  # no other name gets a text: sympy would run it
+        case ast.Call(function, arguments, []):
+            return worked_out(function, names)(*(worked_out(a, names) for a in arguments))  # type: ignore[operator]
+        case ast.Name(name):
+            return names[name]  # type: ignore[return-value]
+    raise ValueError(f"not an expression of numbers: {ast.dump(node):.80}")
+
+
+# ------------------------------------------------------------------------------------------------ mathematics
+
+
+def hendrycks(response: str, golds: Sequence[str]) -> Verdict:
+    """Grade the last box as verl's ``math.compute_score`` does: texts without dressing, compared as texts.
+
+    verl took its rules from lm-eval's Hendrycks MATH, which writes ``a/b`` of other things than integers otherwise.
+    """
+    from lm_eval.tasks.hendrycks_math.utils import last_boxed_only_string, remove_boxed
+
+    try:
+        box = last_boxed_only_string(response)
+        answer = None if box is None else remove_boxed(box)
+    except AssertionError:
+        answer = None
+    if answer is None:
+        return _NONE
+    return RIGHT if any(_alike(answer, gold) for gold in golds) else _WRONG
+
+
+def _alike(answer: str, gold: str) -> bool:
+    try:
+        return _bare(answer) == _bare(gold)
+    except (AssertionError, IndexError):  # a unit twice, or a root of nothing
+        return answer == gold
+
+
+def _bare(text: str) -> str:
+    from lm_eval.tasks.hendrycks_math.utils import strip_string
+
+    text = strip_string(text.replace("/", "\0")).replace("\0", "/")
+    return re.sub(r"^(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)$", r"\\frac{\1}{\2}", text)
+
+
+# ------------------------------------------------------------------------------------------------ checkers
+
+
+def checked(grader: str, response: str, golds: Sequence[str]) -> Verdict:
+    """Return the verdict of a library in a checker's process; golds: any of which is right."""
+    return pool.verdict(__name__, json.dumps([grader, *golds]), response)
+
+
+def load() -> None:
+    """Import the libraries, and have MathRuler work out an answer instead of running it as Python."""
+    symbolic.load()
+    if _has_mathruler():
+        from mathruler import grader
+
+        grader._sympy_parse = _sympy_parse
+
+
+def _sympy_parse(text: str) -> complex:
+    import sympy
+    from sympy.parsing import sympy_parser as parser
+
+    functions = {n: v for n, v in vars(sympy).items() if isinstance(v, type) and issubclass(v, sympy.Expr)}
+    names = {**functions, "sqrt": sympy.sqrt, "pi": sympy.pi, "Function": sympy.Function}
+    rules = (*parser.standard_transformations, parser.implicit_multiplication_application)
+    code = parser.stringify_expr(text.replace("^", "**"), {}, names, rules)
+    return worked_out(ast.parse(code, mode="eval").body, names)
+
+
+def judge(asked: str, response: str) -> bool:
+    """Return whether a library accepts a response. asked: JSON of its name and the golds.
+
+    Raises ValueError where it finds no answer.
+    """
+    library, *golds = json.loads(asked)
+    if library == MATHRULER:
+        from mathruler import grader
+
+        answer = grader.extract_boxed_content(response)
+        if answer == "None":
+            raise ValueError("no box")
+        return any(grader.grade_answer(answer, gold) for gold in golds)
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    latex = LatexExtractionConfig()
+    found = parse(response, [ExprExtractionConfig(), latex], parsing_timeout=None)
+    if not found:
+        raise ValueError("no answer")
+    return any(verify(parse(boxed(g), [latex], parsing_timeout=None), found, timeout_seconds=None) for g in golds)
+
+
+if __name__ == "__main__":
+    symbolic.serve(Connection(int(sys.argv[1])), sys.modules[__name__])

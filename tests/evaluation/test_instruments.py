@@ -1,0 +1,177 @@
+"""The authors' scorers beside the suite's graders, and math-verify as a second one: verdicts, limits, refusals."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.configs import changed
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.evaluation import instruments, run
+from bapo.evaluation.grade import grade_file
+from bapo.experiments.schema import Config
+from bapo.graders import pool
+from bapo.store.files import read_table
+from bapo.tasks.base import Problem
+from bapo.tasks.countdown import grammar
+from bapo.tasks.files import write_problems
+
+#: a response to 3, 4 and 5 with target 35: whether the authors' scorer accepts it, and the suite's
+COUNTDOWN = [
+    ("<answer>(3+4)*5</answer>", True, True),
+    ("First 7.\n<answer> 5 * (3 + 4) </answer>", True, True),
+    ("<answer>(3+4)*5</answer>\n", False, True),  # the last line is empty
+    ("<answer>(3+4)*5</answer>\nThat is it.", False, True),
+    ("<answer>(3+4)\n*5</answer>", False, True),
+    ("<think><answer>(3+4)*5</answer></think>", True, False),
+    ("<think>hm</think><answer>(3+4)*5</answer><think>", True, True),
+    ("<answer>(3+4)*5.</answer>", True, False),
+    ("<answer>-(-3-4)*5</answer>", True, False),
+    ("<answer>+5*(+3++4)</answer>", True, False),
+    ("<answer>(3+4)*5//1</answer>", False, False),  # the 1 is not there
+    ("<answer>(3+4)//(1/5)</answer>", False, False),
+    ("<answer>1</answer> <answer>(3+4)*5</answer></answer>", True, False),
+    ("<answer>(3+4)*5</answer> Assistant: so it is", False, True),
+    ("Assistant: <answer>(3+4)*5</answer>", True, True),
+    ("<answer>(3+4)*5=35</answer>", False, False),
+    ("<answer>(3+4)5</answer>", False, False),
+    ("<answer>5**(3**4)</answer>", False, False),
+    ("<answer>3**4**5</answer>", False, False),
+    ("<answer>((3+4)*5</answer>", False, False),
+    ("<answer>(3+4)/0*5</answer>", False, False),
+    ("<answer>" + "(" * 900 + "</answer>", False, False),
+    ("(3+4)*5", False, False),
+]
+#: gold, response, authors, suite: texts without dressing, compared as texts
+MATHEMATICS = [
+    (r"\frac{1}{2}", r"\boxed{\dfrac12}", True, True),
+    (r"\frac{1}{2}", r"\boxed{0.5}", True, True),
+    (r"\frac{1}{2}", r"\boxed{1/2}", True, True),
+    (r"\frac{1}{4}", r"\boxed{0.25}", False, True),
+    (r"\frac{x}{2}", r"\boxed{x/2}", False, True),
+    ("x/2", r"\boxed{ \left( x/2 \right)}", False, True),
+    ("5", r"\boxed{AB = 5}", False, True),
+    ("5", r"\boxed{x=5}", True, True),
+    (r"2\sqrt{2}", r"\boxed{\sqrt{8}}", False, True),
+    ("10000", r"\boxed{10,000}", False, True),
+    ("7", r"<think>\boxed{7}", True, False),
+    ("7", r"\boxed 7$", True, False),
+    ("7", r"\fbox{7}", False, True),
+    ("7", "7", False, False),
+]
+#: gold, response, authors, suite: MathRuler
+GEOMETRY = [
+    ("73", r"\boxed{73^\circ}", True, True),
+    ("73", r"\boxed{73 \text{ cm}}", True, True),
+    (r"8\sqrt{3}", r"\boxed{\sqrt{192}}", True, True),
+    ("2.5", r"\boxed{5/2}", True, True),
+    (r"\frac{1}{2}", r"\boxed{\frac{2}{4}}", False, True),  # it wants fractions reduced
+    ("5", r"\boxed{AB = 5}", False, True),
+    ("7", r"<think>\boxed{7}", True, False),
+    ("5", r"\boxed{__import__('os').getpid()}", False, False),
+    ("5", r"\boxed{sin('5')*open('x')}", False, False),
+    ("73", "73", False, False),
+]
+
+
+def _truth(gold: str) -> str:
+    return json.dumps({"answers": [gold], "format": "boxed"})
+
+
+@pytest.mark.parametrize(("response", "authors", "suite"), COUNTDOWN)
+def test_countdown_as_the_authors_score_it(response: str, authors: bool, suite: bool) -> None:
+    truth = grammar.to_ground_truth([3, 4, 5], 35, "answer")
+    found = [
+        grader.verify(response, truth).correct for grader in (instruments.Authors("countdown"), tasks.get("countdown"))
+    ]
+    assert found == [authors, suite]
+
+
+@pytest.mark.parametrize(
+    ("task", "gold", "response", "authors", "suite"),
+    [*(("mathematics", *row) for row in MATHEMATICS), *(("geometry", *row) for row in GEOMETRY)],
+)
+def test_boxes_as_the_authors_score_them(task: str, gold: str, response: str, authors: bool, suite: bool) -> None:
+    if task == "geometry" and not find_spec("mathruler"):
+        pytest.skip("needs the extra `authors`")
+    found = [grader.verify(response, _truth(gold)).correct for grader in (instruments.Authors(task), tasks.get(task))]
+    assert found == [authors, suite]
+
+
+@pytest.mark.parametrize(
+    "text", ["open('x')", "sin('1')", "(1).real", "[1 for x in y]", "lambda: 1", "x", "'a'", "f(x=1)"]
+)
+def test_nothing_but_numbers_and_known_names_is_worked_out(text: str) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        instruments.worked_out(ast.parse(text, mode="eval").body, {"sin": float, "f": float})
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "verdict"),
+    [
+        (r"2\sqrt{2}", r"so \boxed{\sqrt{8}}", (True, True, "")),
+        ("8", r"\boxed{9}", (False, True, "wrong")),
+        ("8", "nothing", (False, False, "unreadable")),
+        ("8", r"\boxed{9^{9^{9}}}", (False, False, "time_limit")),
+    ],
+)
+def test_math_verify_is_bounded(gold: str, response: str, verdict: tuple[bool, bool, str]) -> None:
+    assert instruments.second_verdict(response, [gold]) == verdict
+    assert pool.shared(instruments.__name__).kills == 0
+
+
+@pytest.mark.parametrize(
+    ("second", "responses", "said"),
+    [
+        (None, [r"\boxed{8}"], "1 graded, 1 correct, 0 without a readable answer\n"),
+        (
+            "math-verify",
+            [r"\boxed{8}", r"<think>\boxed{8}", r"\boxed{8 \text{ cm}}"],
+            "math-verify disagrees on 1 (33.3%): 0 are right here alone; lines 2\n",
+        ),
+    ],
+)
+def test_grade_counts_and_names_disagreements(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], second: str | None, responses: list[str], said: str
+) -> None:
+    (tmp_path / "r.jsonl").write_text("\n".join(json.dumps({"gold": "8", "response": r}) for r in responses))
+    out = io.StringIO()
+    grade_file("mathematics", tmp_path / "r.jsonl", out, second)
+    assert capsys.readouterr().err.endswith(said)
+    assert all(("second" in json.loads(line)) == bool(second) for line in out.getvalue().splitlines())
+
+
+def test_grade_refuses_a_second_grader_of_what_has_no_box(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--second=math-verify: .*countdown"):
+        grade_file("countdown", tmp_path / "r.jsonl", second="math-verify")
+
+
+@pytest.mark.parametrize("key", ["grader", "second_grader"])
+def test_an_evaluation_refuses_formats_that_a_grader_cannot_read(
+    world: tuple[Config, Path], tmp_path: Path, key: str
+) -> None:
+    config = changed(world[0], **{f"evaluation__{key}": {"grader": "authors", "second_grader": "math-verify"}[key]})
+    with pytest.raises(UserError, match=rf"evaluation\.{key}=.*problem countdown"):
+        run.evaluate(config, world[1], tmp_path / "eval")
+
+
+def test_an_evaluation_with_both_graders(
+    world: tuple[Config, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tiny model writes no boxes; where the gold of a problem is empty of them, both graders say so."""
+    problems = [Problem(f"p{i}", "3 4 7 : 14 =", _truth(str(i))) for i in range(2)]
+    write_problems(tmp_path / "cd34.parquet", problems, "mathematics", "mathematics", "cd34")
+    monkeypatch.setattr(run, "data_folder", lambda config: tmp_path)
+    monkeypatch.setattr(instruments, "second_verdict", lambda response, golds: instruments.RIGHT)
+    asked = {"task__name": "mathematics", "evaluation__benchmarks": ["cd34"], "evaluation__samples": 2}
+    config = changed(world[0], **asked, evaluation__grader="authors", evaluation__second_grader="math-verify")
+    found = run.evaluate(config, world[1], tmp_path / "eval")["benchmarks"]["cd34"]
+    assert (found["accuracy"], found["second_grader_disagreement"]) == (0.0, 1.0)
+    frame = read_table(tmp_path / "eval" / "cd34.parquet")
+    assert frame["second_correct"].all() and set(frame["reason"]) == {"no_answer"}
