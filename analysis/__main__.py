@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
 from analysis.commands import OF_ANALYSIS
-from bapo.errors import exit_status
+from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
 

@@ -34,10 +34,7 @@ def title() -> str | None:
 
 def content(home: Path) -> dict[str, object]:
     """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping."""
-    said = parse_yaml(home / MARK)
-    if not isinstance(said, dict):
-        raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
-    return said
+    return parse_yaml(home / MARK)
 
 
 def sources(home: Path) -> list[Path]:
