@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
 from analysis.commands import OF_ANALYSIS
-from bapo.errors import exit_status
+from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
 
@@ -135,6 +135,9 @@ def _import(options: argparse.Namespace) -> Made:
 def _export(options: argparse.Namespace) -> Made:
     from analysis import sharing
 
+    if options.out.exists():
+        raise UserError(f"{options.out} exists; choose another name, or remove it")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     packed = sharing.collect(options.results)
     sums = sharing.write(packed, options.out, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""

@@ -64,7 +64,7 @@ def write(out: Path, page: str, findings: Sequence[Finding]) -> list[Path]:
 
 def _found(check: str, where: str, said: str, numbers: Mapping[str, Any], **more: object) -> Finding:
     """Return a finding in the words that ``analysis/templates/audit.yaml`` has under ``said``."""
-    words: str = validate.parse_yaml(TEXTS, resolve=False)[said]
+    words: str = validate.parse_yaml(TEXTS)[said]
     return Finding(check, where, words.format(**numbers, **more), numbers)
 
 

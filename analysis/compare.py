@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis import results, text
 from analysis.claims.view import merged
-from analysis.page import markdown_table
+from analysis.page import markdown_table, without_html
 from analysis.results import Comparison, Result
 from analysis.sharing import homes
 from analysis.study import evaluated, load
@@ -90,7 +90,7 @@ def markdown(found: Compared, names: tuple[str, str]) -> str:
         parts += ["95% intervals and Holm's correction over all lines. With one seed two trained models are compared."]
     for side, keys in found.only.items():
         parts += [f"Only in {side}: {', '.join(sorted({'/'.join(key[:3]) for key in keys}))}"] if keys else []
-    return "\n\n".join(parts) + "\n"
+    return without_html("\n\n".join(parts) + "\n")
 
 
 def _row(line: Line) -> list[str]:

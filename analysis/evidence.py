@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from analysis import reading
 from analysis.sharing import Packed
@@ -38,6 +40,8 @@ from bapo.validate import parse_yaml
 
 #: the most bytes of one file
 LARGEST = 1_000_000
+#: the most rows of a table, characters of its texts, samples of a problem, and samples of all
+ROWS, CHARACTERS, SAMPLES, ALL_SAMPLES = 1_000_000, 200_000_000, 10_000, 20_000_000
 ABOUT, TEXT = "about.json", "text"
 #: table -> the columns of a run's file that it keeps
 COLUMNS = {
@@ -45,6 +49,10 @@ COLUMNS = {
     "curve": ["step", "problem_id", "samples", "correct"],
     "probe": ["step", "set", "prompt_id", "samples", "correct"],
 }
+#: the columns that hold text; all others hold numbers
+TEXTS = ["path", "text", "problem_id", "set", "prompt_id"]
+#: a path in a folder of results: no hidden names, no ``..``, nothing that another system reads as a separator
+PLACE = re.compile(r"[\w+=-][\w.+=-]{,99}(/[\w+=-][\w.+=-]{,99}){,7}")
 #: columns of steps.parquet that tables, figures and claims read; those before others are read by more of them
 STEP_COLUMNS = [
     *("step", "reward_mean", "response_length", "batch_groups", "x1", "x2", "x3", "staleness", "updates"),
@@ -134,9 +142,7 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     floats = [c for c in frame if frame[c].dtype.kind == "f"]
     others = [c for c in frame if c not in floats]
     options = {"compression": "zstd", "compression_level": 19}
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, use_dictionary=others, use_byte_stream_split=floats, **options)
-    return buffer.getvalue()
+    return frame.to_parquet(index=False, use_dictionary=others, use_byte_stream_split=floats, **options)
 
 
 def _zipped(members: Mapping[str, bytes]) -> bytes:
@@ -186,16 +192,53 @@ def _distinct(values: Iterable[object]) -> list[object]:
 
 
 def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
-    """Return ``about.json`` and the tables of evidence. Raises UserError where the file is missing or damaged."""
+    """Return ``about.json`` and the tables of evidence. Raises UserError where :func:`pack` writes no such file."""
     try:
         with zipfile.ZipFile(file) as archive:
-            if sum(member.file_size for member in archive.infolist()) > 10 * LARGEST:
-                raise ValueError("it is larger than evidence may be")
-            names = [name for name in archive.namelist() if name != ABOUT]
-            tables = {Path(name).stem: pd.read_parquet(io.BytesIO(archive.read(name))) for name in names}
-            return json.loads(archive.read(ABOUT)), tables
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise UserError(f"{file}: no evidence ({error}); make it with `python -m bapo evidence`") from None
+            names = archive.namelist()
+            if sum(member.file_size for member in archive.infolist()) > 10 * LARGEST or len({*names}) < len(names):
+                raise ValueError("it is larger than evidence may be, or two files in it have one name")
+            about = json.loads(archive.read(ABOUT))
+            tables = {Path(name).stem: _table(name, archive.read(name)) for name in names if name != ABOUT}
+        paths = {PurePosixPath(path): table for table, rows in tables.items() for path in rows["path"].unique()}
+        folders = {folder for path in paths for folder in path.parents}
+        for path, table in paths.items():
+            if (
+                not PLACE.fullmatch("/".join([about["folder"], str(path)]))
+                or path in folders
+                or _table_of(path) != table
+            ):
+                raise ValueError(f"{about['folder']}/{path} is no file of results; do not use it")
+        for path, text in tables[TEXT][["path", "text"]].itertuples(index=False):
+            if path.endswith(f"/{SUMMARY}") and not isinstance(json.loads(text).get("files", {}), dict):
+                raise ValueError(f"{path} is no summary")
+        if f"studies/{about['study']}.json" not in tables[TEXT]["path"].unique() or not tables[TEXT]["path"].is_unique:
+            raise ValueError("it lacks the file of its study, or has a text twice")
+        return about, tables
+    except Exception as error:  # readers of archives fail in many ways at what was made to break them
+        said = str(error).partition("\n")[0]
+        raise UserError(f"{file}: no evidence ({said:.300}); make it with `python -m bapo evidence`") from None
+
+
+def _table(name: str, content: bytes) -> pd.DataFrame:
+    """Return a table. Raises ValueError where pack writes no such one: its size is known before it is read."""
+    table, metadata = Path(name).stem, pq.read_metadata(io.BytesIO(content))
+    size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    columns, texts = metadata.schema.names, [column for column in metadata.schema.names if column in TEXTS]
+    wanted = {"path", *({TEXT: ["text"], "steps": STEP_COLUMNS} | COLUMNS)[table]} | {*["samples"][table != "eval" :]}
+    wanted &= {*columns} if table == "steps" else wanted
+    if name != f"{table}.parquet" or metadata.num_rows > ROWS or size > 10 * LARGEST or {*columns} != wanted:
+        raise ValueError(f"{name} is no table of evidence, or larger than one")
+    # a text that many rows have is held once
+    frame = pq.read_table(io.BytesIO(content), read_dictionary=texts).to_pandas(ignore_metadata=True)
+    characters = sum(frame[c].cat.categories.str.len().to_numpy()[frame[c].cat.codes].sum() for c in texts)
+    counts = frame.filter(["correct", "parsed", "samples"]).assign(samples=frame.get("samples", 0))
+    fits = counts.ge(0) & counts.le(counts["samples"].clip(upper=SAMPLES), axis=0)
+    numbers = len(texts) + frame.select_dtypes("number").shape[1] == len(columns)
+    whole = numbers and not frame[texts if table == "steps" else columns].isna().any(axis=None)
+    if not whole or characters > CHARACTERS or not fits.all(axis=None) or counts["samples"].sum() > ALL_SAMPLES:
+        raise ValueError(f"{name} has values that evidence cannot have")
+    return frame.astype(dict.fromkeys(texts, str))
 
 
 def unpack(file: Path, out: Path) -> Path:
@@ -207,9 +250,6 @@ def unpack(file: Path, out: Path) -> Path:
     """
     described, tables = read(file)
     home, written = out / described["folder"], set[Path]()
-    names = [described["folder"], *(name for rows in tables.values() for name in rows["path"].unique())]
-    if outside := [name for name in names if name in ("", ".") or Path(name).is_absolute() or ".." in Path(name).parts]:
-        raise UserError(f"{file}: {outside[0]} is no place in a folder of results; do not use this file")
     texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
     for path in texts:
         if path.name == SUMMARY and path.exists() and "evidence" not in read_json(path):

@@ -43,6 +43,11 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: 
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def without_html(page: str) -> str:
+    """Return Markdown without pictures and HTML, which a title may hold; our own <br> and <u> stay."""
+    return re.sub(r"<(?!br>|/?u>)(?=[A-Za-z/!?])", "&lt;", page).replace("![", r"!\[")
+
+
 @dataclass(frozen=True)
 class Cell:
     """text: "31.9 ± 1.8"; spread: a standard deviation, in brackets; mark: BOLD or UNDERLINE; paper: set in italics."""
@@ -158,7 +163,7 @@ class Page:
         lines += [*(f"- {sentence}" for sentence in self.introduction), ""] if self.introduction else []
         lines += [table.markdown() for table in self.tables]
         lines += ["## Notes", "", *(f"- {note}" for note in self.notes)] if self.notes else []
-        return "\n".join(lines).rstrip() + "\n"
+        return without_html("\n".join(lines).rstrip() + "\n")
 
     def latex(self) -> str:
         """Return the tables, then in small type what stands below them."""

@@ -168,8 +168,7 @@ def _study(name: str) -> dict[str, Any]:
     path = places.file_of("study", name)
     if not path.exists():
         raise UserError(unknown("study", f"no file {path}", name, options("study")))
-    content = parse_yaml(path)
-    return content if isinstance(content, dict) else {}
+    return parse_yaml(path)
 
 
 def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]:
@@ -280,5 +279,5 @@ def judged(scale: str, home: Path) -> list[str]:
 
 def claimed() -> list[str]:
     """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
-    claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in parse_yaml(path)]
+    claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in parse_yaml(path, kind=list)]
     return list(dict.fromkeys(study for claim in claims for study in claim.get("studies", CLAIMED)))

@@ -102,7 +102,7 @@ def chosen(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFr
 def config(cell: Cell) -> dict[str, Any]:
     """Return the resolved configuration of a run; {} where it has none. Raises UserError where it is damaged."""
     path = cell.run / CONFIG
-    return parse_yaml(path, resolve=False) if path.exists() else {}
+    return parse_yaml(path) if path.exists() else {}
 
 
 def setting(cell: Cell, section: str, name: str) -> Any:

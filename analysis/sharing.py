@@ -49,8 +49,16 @@ class Packed:
     titles: list[str] = field(default_factory=list)
 
     def add(self, folder: Path, name: str, *files: str) -> None:
-        """Add those of the files that exist in a folder."""
-        self.files |= {f"{name}/{n}": folder / n for n in files if (folder / n).is_file()}
+        """Add those of the files that exist in a folder, whose links are resolved.
+
+        Raises UserError for one that lies elsewhere: names come from files that others may have written.
+        """
+        for n in files:
+            path = folder / n
+            if path.is_file():
+                if path.resolve() != path or not path.is_relative_to(folder):
+                    raise UserError(f"{path}: is a link or lies outside {folder}; put the file itself there")
+                self.files[f"{name}/{n}"] = path
 
     def seal_run(self, run: Path, name: str) -> None:
         """Add manifest, configuration and fingerprinted files, checked, of a finished run and of its evaluations."""
@@ -85,8 +93,11 @@ def collect(home: Path) -> Packed:
     if len(packed.left_out) == len(runs):
         raise UserError(f"{home}: none of its {len(runs)} runs is finished; run them first")
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
-        made, local = read_json(record)["files"], record.relative_to(home).parent.parent
-        packed.add(home / local, Path(root, local).as_posix(), *made, f"{provenance.FOLDER}/{record.name}")
+        made, folder = read_json(record).get("files"), record.parent.parent
+        for name, digest in made.items() if isinstance(made, dict) else [("", "")]:
+            if name != Path(name).name or not name or ((folder / name).is_file() and sha256(folder / name) != digest):
+                raise UserError(f"{folder / name}: is not what {record} says; make it again, or delete the record")
+        packed.add(folder, Path(root, folder.relative_to(home)).as_posix(), *made, f"{provenance.FOLDER}/{record.name}")
     own = project.folder()
     if own is not None and home.is_relative_to(own.resolve()):
         packed.add(own, "project", *(p.relative_to(own).as_posix() for p in project.sources(own)))
@@ -94,15 +105,10 @@ def collect(home: Path) -> Packed:
 
 
 def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
-    """Write a crate to the folder ``out`` and return the SHA-256 of its list of sums.
-
-    Raises UserError where ``out`` exists.
-    """
+    """Write a crate to the folder ``out``, which does not exist, and return the SHA-256 of its list of sums."""
     require_extra("crates", "rocrate")
     from rocrate.rocrate import ROCrate
 
-    if out.exists():
-        raise UserError(f"{out} exists; choose another name, or remove it")
     crate = ROCrate()
     crate.name = f"BAPO reproduction: {', '.join(packed.titles)}"
     left = f" Not finished and left out: {', '.join(packed.left_out)}." if packed.left_out else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,12 @@ def columns(name: str, estimate: Estimate | None, *fields: str) -> dict[str, flo
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
-    """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye."""
+    """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front; a number is none.
+    """
+    formula = re.compile(r"[=@\t\r]|[+-](?![\d.]+$)")
+    frame = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and formula.match(cell) else cell)
     write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 

@@ -34,15 +34,12 @@ def title() -> str | None:
 
 def content(home: Path) -> dict[str, object]:
     """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping."""
-    said = parse_yaml(home / MARK)
-    if not isinstance(said, dict):
-        raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
-    return said
+    return parse_yaml(home / MARK)
 
 
 def sources(home: Path) -> list[Path]:
     """Return what a project's runs are made from beside the suite: its code and configurations."""
-    found = [home / MARK, home / "Snakefile", *home.glob("*.py"), *home.glob("*.yaml")]
+    found = [home / MARK, home / "Snakefile", *home.glob("*.py")]
     found += [path for part in ("tasks", "methods", "figures", "models") for path in (home / part).rglob("*.py")]
     found += [path for kind in ("*.yaml", "*.json") for path in (home / "experiments").rglob(kind)]
     return sorted({path for path in found if path.is_file()})
@@ -85,7 +82,7 @@ def _module(path: Path, where: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)  # type: ignore[union-attr]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{where}: {path} cannot be imported ({type(error).__name__}: {error})") from error
     return module
@@ -104,7 +101,7 @@ def code_digest_of(place: str) -> str:
         if file not in trees:
             try:
                 trees[file] = ast.parse(file.read_text(encoding="utf-8"))
-            except (SyntaxError, ValueError) as error:
+            except (SyntaxError, ValueError, RecursionError) as error:
                 raise UserError(f"{file}: cannot be read as Python ({error})") from None
             waiting += _beside(path.parent, trees[file])
     others = [f"{file.relative_to(path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -19,6 +20,9 @@ from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
 from bapo.errors import UserError, unknown
+
+#: the most aliases of a YAML file: nested ones multiply what they stand for
+ALIASES = 30
 
 
 class Only(frozenset[str]):
@@ -119,20 +123,26 @@ def refused(error: ValidationError, file: Path | str | None, field: str = "") ->
     return wrong(file, place, None if isinstance(first["input"], dict) else str(first["input"]), cure)
 
 
-def parse_yaml(path: Path, text: str | None = None, resolve: bool = True) -> Any:
-    """Return the content of a YAML file. text: what it holds, where that is read already; resolve: ``${...}``.
+def parse_yaml(path: Path, text: str | None = None, kind: type = dict) -> Any:
+    """Return the content of a YAML file, with ``${...}`` as it is written.
 
-    Raises UserError naming the file where it is not valid.
+    text: what the file holds, where that is read already; kind: dict or list. Raises UserError naming the file where it
+    is not valid, is of another kind, or has too many aliases.
     """
     try:
-        return copy.deepcopy(_parsed(path.read_text(encoding="utf-8") if text is None else text, resolve))
-    except (YAMLError, OmegaConfBaseException, OSError) as error:
-        raise UserError(f"{path}: not valid YAML: {explained(error)}") from None
+        content = copy.deepcopy(_parsed(path.read_text(encoding="utf-8") if text is None else text))
+    except (YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError, AssertionError) as error:
+        raise UserError(f"{path}: not valid YAML: {explained(error) or 'one value alone'}") from None
+    if not isinstance(content, kind):
+        raise UserError(f"{path}: must hold a {'mapping (KEY: VALUE)' if kind is dict else 'list'}")
+    return content
 
 
 @lru_cache(maxsize=512)
-def _parsed(text: str, resolve: bool) -> object:
-    return OmegaConf.to_container(OmegaConf.create(text), resolve=resolve)
+def _parsed(text: str) -> object:
+    if "*" in text and sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)) > ALIASES:
+        raise ValueError(f"it has more than {ALIASES} aliases (*NAME); write some of them out")
+    return OmegaConf.to_container(OmegaConf.create(text))
 
 
 def explained(error: Exception) -> str:

@@ -129,7 +129,7 @@ def read(place: Path = products.CLAIMS) -> list[Claim]:
     """Read all entries of a folder, file by file. Raises UserError naming the file, the entry and the field."""
     claims: dict[str, Claim] = {}
     for path in sorted(place.glob("*.yaml")):
-        for entry in validate.parse_yaml(path, resolve=False):
+        for entry in validate.parse_yaml(path, kind=list):
             where = f"{path}: entry '{entry.get('id')}'"
             claim: Claim = validate.read(Claim, entry, where)
             if claim.id in claims:

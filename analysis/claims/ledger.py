@@ -24,6 +24,7 @@ from analysis.claims.measures import Measure, mean_of, mean_of_bases
 from analysis.claims.queries import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import View, merged
+from analysis.page import without_html
 from analysis.reading import NotRecorded
 from analysis.study import Block, Study, pruned, workflow_command
 from analysis.tables.comparison import kind_of_base
@@ -247,7 +248,7 @@ def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[P
     rows = [as_dictionary(line) for line in lines]
     scale, note = next(((s.scale, s.note) for s in studies.values()), ("", ""))
     paths = [out / f"claims.{kind}" for kind in ("md", "csv", "json")]
-    write_text(paths[0], markdown(rows, scale, note))
+    write_text(paths[0], without_html(markdown(rows, scale, note)))
     flat = pd.DataFrame(rows).drop(columns=["parts", "parameters", "studies"])
     text.write_csv(paths[1], flat.assign(runs=flat["runs"].map(" ".join)))
     content = {"scale": scale, "note": note, "counts": counts(rows), "claims": rows}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
-from bapo.store.files import CHECKSUMS, SUMMARY, Json, damaged_files, read_json, sha256
+from bapo.store.files import CHECKSUMS, MANIFEST, SUMMARY, damaged_checkpoint, sha256, verify_files
 
 if TYPE_CHECKING:
     from bapo.evaluation.tasks import Benchmark
@@ -39,21 +40,20 @@ def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> st
         return f"{checkpoint}@{revision}"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"{checkpoint}: no checkpoint here (no config.json); train it first or correct the path")
-    problems = damaged_files(checkpoint, _written(checkpoint))
-    if problems:
-        raise UserError(f"{problems[0]}; delete {checkpoint} and give the command that trained it again")
+    if problem := _damage(checkpoint.absolute()):
+        raise UserError(f"{problem}; delete {checkpoint} and the {SUMMARY} of its run, and train the run again")
     files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != CHECKSUMS and p.name[0] != ".")
     return hashlib.sha256("".join(f"{p.name} {sha256(p)}\n" for p in files).encode()).hexdigest()
 
 
-def _written(checkpoint: Path) -> Json:
-    """Return the fingerprints that were written with a checkpoint, in itself or in the base model's summary."""
-    if (checkpoint / CHECKSUMS).is_file():
-        return {n: f for n, f in read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
-    beside = checkpoint.parent / SUMMARY
-    files = read_json(beside).get("files", {}) if beside.is_file() else {}
-    prefix = f"{checkpoint.name}/"
-    return {n.removeprefix(prefix): f for n, f in files.items() if n.startswith(prefix)}
+def _damage(checkpoint: Path) -> str | None:
+    """Say what is wrong with a checkpoint by the fingerprints that training wrote with it; others' have none."""
+    if (checkpoint / CHECKSUMS).exists() or re.search(r"/checkpoints/step_\d+$", str(checkpoint)):
+        return damaged_checkpoint(checkpoint, state=False)
+    base = checkpoint.parent
+    if checkpoint.name != "checkpoint" or not (base / MANIFEST).exists():
+        return None
+    return None if verify_files(base).get("files") else f"{base / SUMMARY} seals no files"
 
 
 def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> None:

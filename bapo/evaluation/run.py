@@ -91,7 +91,7 @@ def finished(folder: Path, identity: str) -> Json | None:
     if not (folder / SUMMARY).exists():
         return None
     summary = read_json(folder / SUMMARY)
-    if summary["identity"] != identity:
+    if summary.get("identity") != identity:
         return None
     damaged = [name for name, known in summary["files"].items() if store.damaged_files(folder, {name: known})]
     for name in damaged:

@@ -141,7 +141,7 @@ def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
     path, below = places.file_of("method", name), Json()
     if name in above:
         raise wrong(path, "defaults", name, "a method cannot begin with itself; name another one")
-    content = read(Json, parse_yaml(path, resolve=False), path)
+    content = parse_yaml(path)
     for other in read(list[str], content.pop("defaults", []), path, "defaults"):
         below |= _method_file(other, (*above, name)) if other != "_self_" else {}
     return below | content
@@ -190,12 +190,14 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     if "setting" not in named and name not in options("setting"):
         file = trees[-1] / "setting" / f"{name}.yaml"
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
+    for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | named).items():
+        parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees
     path = [f"hydra.searchpath=['file://{tree}']" for tree in others]  # a project has one
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(suite)):
             config = compose("config", overrides=[*choices, *path])
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError, AssertionError) as error:
         raise UserError(explained(error)) from None
     OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
     return config
@@ -212,5 +214,5 @@ def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer
     files = [path for tree in places.trees() for path in tree.glob("*/*.yaml")]
     found = {path for path, content in layers if at(content, loc) == value}
     for path in files:
-        found |= {path} if at(parse_yaml(path, resolve=False), loc[path.parent.name == loc[0] :]) == value else set()
+        found |= {path} if at(parse_yaml(path), loc[path.parent.name == loc[0] :]) == value else set()
     return found.pop() if len(found) == 1 else None

@@ -71,7 +71,7 @@ def variants() -> dict[str, tuple[Path, Json]]:
 
 @lru_cache(maxsize=8)
 def _variants(text: str, path: Path) -> dict[str, Json]:
-    content = parse_yaml(path, text, resolve=False)
+    content = parse_yaml(path, text)
     for name, entry in content.items() if isinstance(content, dict) else [("", None)]:
         if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
             raise UserError(f"{path}: {name}: needs a title, the words that it adds to that of a method, and values")

@@ -139,7 +139,7 @@ def study_file(name: str) -> StudyFile:
 
 @lru_cache(maxsize=64)  # Snakemake asks many times
 def _checked(name: str, path: Path, text: str) -> StudyFile:
-    content: StudyFile = read(StudyFile, parse_yaml(path, text, resolve=False), path)
+    content: StudyFile = read(StudyFile, parse_yaml(path, text), path)
     if content.name != name:
         raise wrong(path, "name", content.name, f"must be {name}, as the file is called")
     for scale, blocks in content.scales.items():

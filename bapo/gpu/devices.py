@@ -7,6 +7,7 @@ also after kill -9, and hold between all jobs of a machine, whoever started them
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -16,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from bapo.errors import UserError
 
@@ -109,32 +108,45 @@ def taken(count: int) -> Iterator[list[str]]:
     finally:
         for key, value in before.items():
             os.environ.pop(key, None) if value is None else os.environ.__setitem__(key, value)
-        for lock in locks.values():
-            lock.release()
+        for descriptor in locks.values():
+            os.close(descriptor)
 
 
-def _lock(names: Sequence[str], count: int) -> dict[str, FileLock]:
+def _lock(names: Sequence[str], count: int) -> dict[str, int]:
     """Lock ``count`` GPUs, or wait holding none, so that two waiting jobs never hold what the other one needs."""
     FOLDER.mkdir(exist_ok=True)
     with contextlib.suppress(PermissionError):  # another user's
-        FOLDER.chmod(0o777)
+        FOLDER.chmod(0o1777)  # sticky: nobody removes the file of a lock that another user holds
     paths = {name: FOLDER / _lock_name(name) for name in names}
     told = False
     while True:
-        held: dict[str, FileLock] = {}
+        held: dict[str, int] = {}
         for name in sorted(paths, key=paths.__getitem__):
-            lock = FileLock(paths[name], timeout=0, mode=0o666)
-            with contextlib.suppress(Timeout):
-                if len(held) < count:
-                    held[name] = lock.acquire().lock
+            if len(held) < count and (lock := _locked(paths[name])) is not None:
+                held[name] = lock
         if len(held) == count:
             return held
-        for lock in held.values():
-            lock.release()
+        for descriptor in held.values():
+            os.close(descriptor)
         if not told:
             print(f"waiting for {count} of the GPUs {', '.join(names)}", file=sys.stderr, flush=True)
             told = True
         time.sleep(1.0)
+
+
+def _locked(path: Path) -> int | None:
+    """Lock a file and return its descriptor; None where it is taken. It may be another user's: ``filelock`` refuses."""
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL)
+        os.fchmod(descriptor, 0o444)  # whatever the umask
+        os.close(descriptor)
+    descriptor = os.open(path, os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _lock_name(name: str) -> str:

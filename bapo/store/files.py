@@ -28,7 +28,7 @@ STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
 #: columns that measure time: the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
-AGAIN = "delete summary.json beside it and run the same command again: a run goes on from its last checkpoint"
+AGAIN = "delete the summary.json of its job and run the same command again: a run goes on from its last checkpoint"
 
 # ------------------------------------------------------------------------------------------------ writing
 
@@ -79,13 +79,16 @@ def write_parquet(path: Path, frame: pd.DataFrame, durable: bool = True) -> None
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises UserError naming the file if it is missing or broken."""
+def read_json(path: Path) -> Json:
+    """Read the object of a JSON file. Raises UserError naming the file if it is missing or holds something else."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it must hold an object")
+        return content
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; make it with `snakemake --cores all table1`") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (IsADirectoryError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it and run the same command again") from None
 
 
@@ -118,8 +121,17 @@ def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
     return [
         f"{path} is missing or damaged"
         for path, known in paths.items()
-        if not path.is_file() or path.stat().st_size != known["bytes"] or sha256(path) != known["sha256"]
+        if not path.is_file() or known != {"sha256": sha256(path), "bytes": path.stat().st_size}
     ]
+
+
+def damaged_checkpoint(folder: Path, state: bool = True) -> str | None:
+    """Say what is wrong with a checkpoint, by its own checksums. state: with what training alone goes on from."""
+    problems = [f"{folder / CHECKSUMS} is missing or damaged"]
+    with contextlib.suppress(UserError):
+        written = {n: f for n, f in read_json(folder / CHECKSUMS).items() if state or "/" not in n}
+        problems = damaged_files(folder, written) if written else problems
+    return next(iter(problems), None)
 
 
 def newest_intact(folders: Iterable[Path]) -> Path | None:
@@ -128,19 +140,18 @@ def newest_intact(folders: Iterable[Path]) -> Path | None:
     Those before it are named on stderr.
     """
     for folder in folders:
-        try:
-            problem = next(iter(damaged_files(folder, read_json(folder / CHECKSUMS))), None)
-        except UserError:
-            problem = f"{folder} was not written to its end"
+        problem = damaged_checkpoint(folder)
         if problem is None:
             return folder
         print(f"warning: {problem}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     return None
 
 
-def verify_files(folder: Path, summary: str = SUMMARY) -> Json:
+def verify_files(folder: Path) -> Json:
     """Return a finished folder's summary after checking its files. Raises UserError naming the first broken one."""
-    content = read_json(folder / summary)
-    for problem in damaged_files(folder, content.get("files", {})):
+    content = read_json(folder / SUMMARY)
+    files = content.get("files", {})
+    whole = "identity" in content and isinstance(files, dict)
+    for problem in damaged_files(folder, files) if whole else [f"{folder / SUMMARY} is damaged"]:
         raise UserError(f"{problem}; {AGAIN}")
     return content

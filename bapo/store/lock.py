@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
     """Hold the folder for this process, waiting up to ``patience`` seconds for another to finish with it.
 
     Waiting matters after a kill -9 of Snakemake, whose jobs continue without it: running the same command again lets
-    them finish. Raises UserError when the time is up.
+    them finish. Raises UserError when the time is up, and where a folder has the name of a file that the job writes.
     """
     place = folder / ".lock"
     lock = FileLock(place, poll_interval=0.2, fallback_to_soft=False)
@@ -33,7 +34,7 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        owner = place.read_text(encoding="utf-8")
+        owner = place.read_text(encoding="utf-8", errors="replace")
         if patience:
             print(f"{folder}: waiting for {owner}", file=sys.stderr)
         try:
@@ -46,6 +47,9 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
             raise
     try:
         place.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        for path in folder.iterdir():
+            if path.suffix in (".json", ".parquet", ".yaml") and path.is_dir():
+                raise UserError(f"{path} is a folder where a file of this job belongs; move it away")
         yield
     finally:
         lock.release()
@@ -67,13 +71,11 @@ def remade(folder: Path, identity: str) -> Iterator[None]:
 def set_aside(folder: Path, identity: str) -> Path | None:
     """Move a run made under another configuration out of the way and say so; return its new place.
 
-    Nothing is deleted. A run of unknown identity (no readable manifest) is moved if it holds checkpoints or tables.
+    Nothing is deleted. A run of unknown identity is moved if it holds checkpoints or tables.
     """
-    if not any((folder / n).exists() for n in (MANIFEST, "checkpoints", *TABLES)):
+    if not any((folder / n).exists() for n in (MANIFEST, SUMMARY, "checkpoints", *TABLES)):
         return None
-    other = None
-    with contextlib.suppress(UserError):
-        other = read_json(folder / MANIFEST).get("identity")
+    other = _identity(folder)
     if other == identity:
         return None
     target = aside = folder.with_name(f".{folder.name}.was-{other or 'unknown'}")
@@ -85,5 +87,16 @@ def set_aside(folder: Path, identity: str) -> Path | None:
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
-    print(f"{folder}: the run in this folder has another configuration; moved to {target.name}", file=sys.stderr)
+    reason = "has another configuration" if other else "names no configuration"
+    print(f"{folder}: the run in this folder {reason}; moved to {target.name}", file=sys.stderr)
     return target
+
+
+def _identity(folder: Path) -> str | None:
+    """Return the identity of the run in a folder, which its manifest, summary and checkpoints hold."""
+    states = sorted(folder.glob("checkpoints/**/state.json"), reverse=True)
+    for path in (folder / MANIFEST, folder / SUMMARY, *states):
+        with contextlib.suppress(UserError):
+            if re.fullmatch(r"[\w:-]+", identity := str(read_json(path).get("identity", ""))):
+                return identity
+    return None

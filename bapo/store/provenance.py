@@ -86,9 +86,8 @@ def _made_by() -> Json:
 def start_manifest(folder: Path, identity: str, **content: object) -> Json:
     """Write and return ``manifest.json`` for a run that begins or resumes."""
     previous: Json = {}
-    if (folder / MANIFEST).exists():
-        with contextlib.suppress(UserError):
-            previous = read_json(folder / MANIFEST)
+    with contextlib.suppress(UserError):
+        previous = read_json(folder / MANIFEST)
     same = previous.get("identity") == identity
     manifest = {
         "identity": identity,

@@ -78,7 +78,7 @@ def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
     found: dict[str, tuple[Path, SweepFile, str]] = {}
     for stem in options("sweep"):
         path = file_of("sweep", stem)
-        content: SweepFile = read(SweepFile, parse_yaml(path, resolve=False), path)
+        content: SweepFile = read(SweepFile, parse_yaml(path), path)
         methods = [content.method, content.reference, *content.named]
         for group, values in (("task", content.tasks), ("scale", content.scales), ("method", methods)):
             for value in values:

@@ -73,7 +73,7 @@ class RowsTask(RealTask):
         if "{problem}" in prompt:
             try:
                 prompt.format(problem="", images="")
-            except (KeyError, IndexError, ValueError) as error:
+            except (LookupError, ValueError, AttributeError) as error:
                 cure = "only {problem} and {images} can be filled in, and braces that stay are written {{ and }}"
                 raise wrong(None, "data.prompt", prompt, f"{error!r}: {cure}") from None
             prompts[prompt] = prompt

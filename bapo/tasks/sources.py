@@ -133,8 +133,11 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
             where = f"{path} {place}"
             if not isinstance(row, dict) or None in row or (path.suffix == ".csv" and None in row.values()):
                 raise ValueError("not a value for each column")
+            if path.suffix != ".parquet":
+                json.dumps(row, ensure_ascii=False).encode()  # half of a character, which JSON may escape, is no text
             yield where, row
-    except (ValueError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:  # pyarrow's are ValueErrors
+    except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:
+        # pyarrow's are ValueErrors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"{where}: it or what follows cannot be read ({reason}); get the file again") from None
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.runs import write_claims, write_results
 
@@ -129,17 +134,91 @@ def test_what_is_no_evidence_is_named(content: bytes | None, tmp_path: Path, cap
     assert "some.zip" in capsys.readouterr().err and not (tmp_path / "back").exists()
 
 
+STUDY, RUN = "studies/table1.json", "countdown/tiny/bapo/seed1"
+EVAL = {"path": f"{RUN}/eval/cd.parquet", "problem_id": "p", "samples": 2, "correct": 1, "parsed": 2}
+
+
+def zipped(file: Path, about: object, **tables: Any) -> Path:
+    """Write evidence of a study's file and these tables: rows, or the content of the file."""
+    texts = {STUDY: "{}", f"{RUN}/summary.json": '{"files": {}}'} | tables.pop("texts", {})
+    tables = {"text": [{"path": path, "text": text} for path, text in texts.items()]} | tables
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("about.json", json.dumps(about))
+        for name, rows in tables.items():
+            content = rows if isinstance(rows, bytes) else pd.DataFrame(rows).to_parquet()
+            archive.writestr(f"{name}.parquet", content)
+    return file
+
+
+def many(rows: int, **columns: Any) -> bytes:
+    """Return a small parquet file of as many equal rows."""
+    table = {
+        name: pa.DictionaryArray.from_arrays(np.zeros(rows, np.int8), pa.array([v])) for name, v in columns.items()
+    }
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(table), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
-    ("folder", "place"), [("laptop", "../outside.json"), ("laptop", "/outside.json"), ("..", "studies/a.json")]
+    "tables",
+    [
+        *(
+            {"texts": {place: "{}"}}
+            for place in ("../x.json", "/x.json", r"studies/..\\x", "studies/.x", "studies//x/y")
+        ),
+        *({"texts": {f"studies/{name}": "{}"}} for name in ("a" * 5000, "a\x00b", "a/b/c.json", "")),
+        *({"texts": {f"{RUN}/{name}": "{}"}} for name in ("run.sh", "summary.json/summary.json")),
+        *({"texts": {f"{RUN}/summary.json": text}} for text in ("no JSON", "[]", '{"files": []}', "[" * 100_000)),
+        *(
+            {"text": rows}
+            for rows in ([], [{"path": STUDY}], [{"path": STUDY, "text": 5}], [{"path": None, "text": ""}])
+        ),
+        {"text": [{"path": STUDY, "text": text} for text in "ab"]},
+        *({"eval": [EVAL | {key: n}]} for key in ("correct", "parsed") for n in (-1, 3, 2**40, "many", None)),
+        *({"eval": [EVAL | {"samples": n}]} for n in (-1, 10_001, 3 * 10**9, 1.5, None, True)),
+        {"eval": [EVAL | {"samples": 10_000, "problem_id": f"p{i}"} for i in range(2001)]},
+        {"eval": [EVAL | {"path": f"{RUN}/steps.parquet"}]},
+        {"eval": [EVAL | {"more": 1}]},
+        {"eval": [{key: value for key, value in EVAL.items() if key != "parsed"}]},
+        {"eval": many(1_000_001, **EVAL)},
+        {"eval": many(900_000, **EVAL | {"problem_id": "p" * 10_000})},
+        {"steps": [{"path": f"{RUN}/steps.parquet", "step": "one"}]},
+        {"../steps": [{"path": f"{RUN}/steps.parquet", "step": 1}]},
+        {"other": [{"path": "x"}]},
+    ],
 )
-def test_a_strangers_file_writes_nowhere_else(folder: str, place: str, tmp_path: Path, capsys) -> None:
-    text = pd.DataFrame({"path": [place], "text": ["{}"]})
-    text.to_parquet(tmp_path / "text.parquet")
-    with zipfile.ZipFile(tmp_path / "strange.zip", "w") as archive:
-        archive.writestr("about.json", json.dumps({"folder": folder, "study": "a"}))
-        archive.write(tmp_path / "text.parquet", "text.parquet")
-    assert main(["unpack", str(tmp_path / "strange.zip"), "--out", str(tmp_path / "back" / "here")]) == 2
-    assert (folder if folder == ".." else place) in capsys.readouterr().err and not (tmp_path / "back").exists()
+def test_a_strangers_table_is_refused_before_anything_is_written(
+    tables: dict[str, Any], tmp_path: Path, capsys
+) -> None:
+    refused(zipped(tmp_path / "strange.zip", {"folder": "laptop", "study": "table1"}, **tables), capsys)
+
+
+def refused(file: Path, capsys) -> None:
+    assert main(["unpack", str(file), "--out", str(file.parent / "back" / "here")]) == 2
+    said = capsys.readouterr().err
+    assert file.name in said and said.count("\n") == 1 and not (file.parent / "back").exists()
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *([], {}, 5, {"folder": 5, "study": "table1", "more": []}, {"folder": "laptop"}),
+        *({"folder": name, "study": "table1"} for name in ("..", "", "/x", ".x", r"a\\b", ["laptop"], None)),
+        *({"folder": "laptop", "study": name} for name in ("../../x", "table2", "")),
+    ],
+)
+def test_what_a_stranger_says_of_evidence_is_no_place(about: object, tmp_path: Path, capsys) -> None:
+    refused(zipped(tmp_path / "strange.zip", about), capsys)
+
+
+def test_evidence_says_once_what_it_is(tmp_path: Path, capsys) -> None:
+    file = zipped(tmp_path / "strange.zip", {"folder": "laptop", "study": "table1"}, eval=[EVAL])
+    assert main(["unpack", str(file), "--out", str(tmp_path / "fine")]) == 0
+    with zipfile.ZipFile(file, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("about.json", json.dumps({"folder": "laptop", "study": "table1"}))
+    capsys.readouterr()
+    refused(file, capsys)
 
 
 def test_a_file_that_grows_too_much_is_refused(tmp_path: Path, capsys) -> None:

@@ -16,6 +16,7 @@ from support.runs import write_results
 from analysis import sharing
 from analysis.__main__ import main
 from analysis.sharing import SUMS
+from bapo import project
 from bapo.errors import UserError
 from bapo.store import provenance
 
@@ -32,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def crate(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("crates") / "all"
+    out = tmp_path_factory.mktemp("crates") / "a" / "new folder" / "all"
     assert main(["export", str(home), "--out", str(out)]) == 0
     return out
 
@@ -120,6 +121,49 @@ def test_a_forger_who_writes_the_sums_anew_is_found_by_the_seals(copy: Path) -> 
     listed = [line.split("  ")[1] for line in (copy / SUMS).read_text().splitlines()]
     (copy / SUMS).write_text("".join(f"{hashlib.sha256((copy / n).read_bytes()).hexdigest()}  {n}\n" for n in listed))
     assert sharing.problems(copy) == [f"{RUN}/eval/cd.parquet is not what {RUN}/eval/summary.json sealed"]
+
+
+@pytest.mark.parametrize(
+    ("record", "named"),
+    [
+        ({"files": {"../../victim.txt": ""}}, "victim.txt"),
+        ({"files": {"VICTIM": ""}}, "victim.txt"),
+        ({"files": {"": ""}}, "x.json"),
+        ({"files": {"link.csv": hashlib.sha256(b"secret").hexdigest()}}, "link.csv: is a link"),
+        ({"files": {"table1.csv": "0" * 64}}, "table1.csv: is not what"),
+        ({"files": ["table1.csv"]}, "x.json"),
+        ([], "x.json"),
+    ],
+)
+def test_a_strangers_record_packs_nothing_else(
+    home: Path, tmp_path: Path, record: Any, named: str, capsys: Any
+) -> None:
+    """Neither does a link in the place of a configuration, which nothing seals."""
+    results = shutil.copytree(home, tmp_path / "laptop")
+    victim = tmp_path / "victim.txt"
+    victim.write_text("secret")
+    (results / "tables" / "link.csv").symlink_to(victim)
+    written = json.dumps(record).replace("VICTIM", str(victim))
+    (results / "tables" / provenance.FOLDER / "x.json").write_text(written)
+    assert main(["export", str(results), "--out", str(tmp_path / "c")]) == 2
+    assert named in capsys.readouterr().err and not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("place", [f"countdown/tiny/bapo/seed1/{n}" for n in ("config.yaml", "eval")])
+def test_a_link_is_not_packed(home: Path, tmp_path: Path, place: str, capsys: Any) -> None:
+    results = shutil.copytree(home, tmp_path / "laptop")
+    (results / place).rename(tmp_path / "elsewhere")
+    (results / place).symlink_to(tmp_path / "elsewhere")
+    assert main(["export", str(results), "--out", str(tmp_path / "c")]) == 2
+    assert f"{place}" in capsys.readouterr().err and not (tmp_path / "c").exists()
+
+
+def test_a_projects_secrets_stay_at_home(tmp_path: Path) -> None:
+    for name in ("bapo.yaml", "Snakefile", "secrets.yaml", "experiments/study/mine.yaml", "tasks/words.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    packed = {path.relative_to(tmp_path).as_posix() for path in project.sources(tmp_path)}
+    assert packed == {"bapo.yaml", "Snakefile", "experiments/study/mine.yaml", "tasks/words.py"}
 
 
 def test_errors_name_the_file(home: Path, crate: Path, tmp_path: Path, capsys: Any) -> None:

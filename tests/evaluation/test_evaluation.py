@@ -308,15 +308,34 @@ def test_other_weights_or_settings_are_evaluated_anew(
     assert second["identity"] not in (first["identity"], evaluated[1]["identity"])
 
 
-def test_damaged_checkpoint_is_named(world: World, tmp_path: Path) -> None:
-    checkpoint = Path(shutil.copytree(world[1], tmp_path / "step_000002"))
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        *((d, "model.safetensors") for d in (truncate, Path.unlink)),
+        *((d, "checksums.json") for d in (truncate, Path.unlink, lambda p: p.write_text("{}"))),
+    ],
+)
+def test_damaged_checkpoint_is_named(world: World, tmp_path: Path, damage: Any, name: str) -> None:
+    """With one cure, which does not switch the check off."""
+    checkpoint = Path(shutil.copytree(world[1], tmp_path / "checkpoints" / "step_000002"))
     names = sorted(p.name for p in checkpoint.iterdir())
     files = {**fingerprints(checkpoint, names), "trainer/state.json": {"sha256": "", "bytes": 1}}
     write_json(checkpoint / "checksums.json", files)
     assert checkpoint_digest(checkpoint) == checkpoint_digest(world[1])
-    truncate(checkpoint / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.safetensors"):
+    damage(checkpoint / name)
+    with pytest.raises(UserError, match=rf"{name} is missing or damaged; delete \S+step_000002 and the summary\.json"):
         checkpoint_digest(checkpoint)
+
+
+@pytest.mark.parametrize("summary", [None, "{", '{"identity": "a"}', '{"identity": "a", "files": {}}'])
+def test_a_base_model_whose_summary_is_damaged_is_not_evaluated(
+    world: World, tmp_path: Path, summary: str | None
+) -> None:
+    base = Path(shutil.copytree(world[1].parent, tmp_path / "base"))
+    assert checkpoint_digest(base / "checkpoint") == checkpoint_digest(world[1])
+    (base / "summary.json").unlink() if summary is None else (base / "summary.json").write_text(summary)
+    with pytest.raises(UserError, match=r"base/summary\.json"):
+        checkpoint_digest(base / "checkpoint")
 
 
 # ------------------------------------------------------------------------------------------------ grading

@@ -109,6 +109,10 @@ def test_the_setting_says_what_is_matched_to_the_paper(scale: str, task: str) ->
     assert plain.matched == found and matched.evaluation.temperature == matched.sampling.temperature
 
 
+#: nine lines, each ten times the one before
+BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9))])
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 
@@ -203,10 +207,40 @@ def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: py
         ("method/bapo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("variants.yaml", "title: equal rollouts, train:", "train:", "variants.yaml: rollouts: needs a title"),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper pocket"),
+        ("method/bapo.yaml", "algorithm: bapo", BOMB, "bapo.yaml: .*more than 30 aliases"),
+        (
+            "setting/laptop_countdown.yaml",
+            "# @package _global_",
+            f"# @package _global_\n{BOMB}",
+            "_countdown.*30 aliases",
+        ),
+        ("scale/laptop.yaml", "name: laptop", "name: laptop\nx: &x [*x]", "laptop.yaml: not valid YAML: .*recursion"),
+        ("variants.yaml", "title: equal rollouts", "title: " + "[" * 3000 + "]" * 3000, "variants.yaml: .*recursion"),
     ],
 )
 def test_a_fault_in_a_file_of_the_tree_names_it(experiments: Path, file: str, old: str, new: str, message: str) -> None:
     edit(experiments / file, old, new)
     with pytest.raises(UserError, match=message) as error:
         compose_config(["method=bapo+rollouts"])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("file", ["method/bapo.yaml", "setting/laptop_countdown.yaml", "scale/laptop.yaml"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"title: \xe9t\xe9", "not valid YAML: 'utf-8' codec"),
+        (b"\x00\x01", "not valid YAML: unacceptable character"),
+        (b"- a\n- b", "must hold a mapping"),
+        (b"5", "not valid YAML: one value alone"),
+        (b"x: " + b"1" * 5000, "not valid YAML: Exceeds the limit"),
+        (None, "not valid YAML: .*Is a directory"),
+    ],
+)
+def test_what_is_no_mapping_of_yaml_is_named(experiments: Path, file: str, content: bytes | None, message: str) -> None:
+    path = experiments / file
+    path.unlink()
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path.name}: {message}") as error:
+        compose_config(["method=bapo"])
     assert "\n" not in str(error.value)

@@ -148,7 +148,9 @@ ROW = '{"problem": "x?", "answer": "A"}\n'
         ("sets/train.csv", "question,answer\none?,A\ntwo?\n", "train.csv line 3"),
         ("sets/train.csv", "question,answer\none?,A\ntwo?,\udcff\n", "train.csv: .*0xff"),
         ("sets/test.jsonl", ROW + '\n{"problem": \n', "test.jsonl line 1: it or what follows"),
+        ("sets/test.jsonl", ROW + ROW.replace("x?", r"\ud800"), "test.jsonl line 2: .*surrogates not allowed"),
         ("experiments/task/mine.yaml", "name: mine\ncode: nowhere.py:Task\n", "no file"),
+        ("grader.py", "import sys\nsys.exit(3)\n", r"grader\.py cannot be imported \(SystemExit: 3\)"),
         ("experiments/task/countdown.yaml", TASK.replace("mine", "countdown"), r"task/countdown\.yaml: "),
         (
             "experiments/setting/laptop_mine.yaml",

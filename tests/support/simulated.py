@@ -275,7 +275,10 @@ def write_data(folder: Path, benchmarks: Sequence[str]) -> None:
         rows = [{"prompt": [{"role": "user", "content": f"what is {i}?"}], "extra_info": {"id": i}} for i in ids]
         write_parquet(folder / f"{split}.parquet", pd.DataFrame(rows), durable=False)
         files.append(f"{split}.parquet")
-    write_json(folder / SUMMARY, {"problems": {"train": {"even": 30, "odd": 30}}, "files": fingerprints(folder, files)})
+    write_json(
+        folder / SUMMARY,
+        {"identity": "synthetic", "problems": {"train": {"even": 30, "odd": 30}}, "files": fingerprints(folder, files)},
+    )
 
 
 def write_simulated(

@@ -93,17 +93,17 @@ class JobClock:
 
     def start(self) -> None:
         """Measure from here: what came before was no step."""
-        self.mark = self.written = time.time()
+        self.mark = self.written = time.monotonic()  # whatever is done to the machine's clock
 
     def step_ended(self) -> None:
-        now = time.time()
+        now = time.monotonic()
         self.step, self.mark = max(self.step, now - self.mark), now
 
     def checkpoint_due(self) -> bool:
-        return self.minutes is not None and time.time() - self.written >= 60 * self.minutes
+        return self.minutes is not None and time.monotonic() - self.written >= 60 * self.minutes
 
     def checkpoint_written(self) -> None:
-        self.written = time.time()
+        self.written = time.monotonic()
 
     def ending(self) -> bool:
         """Return whether the end of the job is nearer than three of the longest steps: two, and a checkpoint.

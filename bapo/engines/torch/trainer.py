@@ -208,6 +208,7 @@ class Trainer:
             weights[checkpoints.CRITIC] = self.critic.model
             trained[checkpoints.CRITIC_OPTIMIZER] = self.critic
         state = {
+            "identity": self.identity,
             "step": self.step,
             "stream_position": self.stream.position,
             "rollout_version": self.rollout_version,

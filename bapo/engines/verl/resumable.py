@@ -64,6 +64,7 @@ class ResumableTrainer(PPOTrainerSync):
             self.actor_rollout_wg.save_shards(str(folder), REFERENCE)
         self.recorder.tables.write(folder)
         state = {
+            "identity": self.identity,
             "step": step,
             "total_steps": self.total_training_steps,
             "finished": self.recorder.finished(step),

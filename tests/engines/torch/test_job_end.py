@@ -67,7 +67,16 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, in a list of one number that a test changes."""
     found = [1000.0]
     monkeypatch.setattr(time, "time", lambda: found[0])
+    monkeypatch.setattr(time, "monotonic", lambda: found[0])
     return found
+
+
+def test_a_clock_that_is_set_back_delays_no_checkpoint(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
+    clock = JobClock(None, 1.0)
+    monkeypatch.setattr(time, "time", lambda: now[0] - 7200)
+    now[0] += 60
+    clock.step_ended()
+    assert clock.checkpoint_due() and clock.step == 60
 
 
 def test_a_checkpoint_is_due_after_its_minutes_and_a_run_stops_before_the_end_of_its_job(now: list[float]) -> None:
