@@ -25,17 +25,24 @@ from bapo.sweeps import files, study
 
 
 def meanings(scale: str) -> dict[str, Any]:
-    """Return the identities of all {"runs", "studies", "sweeps"} of ``scale``."""
+    """Return the identities of all {"runs", "studies", "sweeps"} of ``scale``, and "keys", what they are digests of.
+
+    Each key that a run's identity knows has the values that it has in any of them, so that a difference says which key
+    of which part changed; those that only one run has more are told by its digest.
+    """
     settings = Settings(scale=scale)
     runs: dict[str, dict[str, Any]] = {}
+    contents: dict[str, dict[str, Any]] = {}  # what all seeds of a run have in common
 
     def note(cell: Cell) -> None:
-        config, name = settings.run(cell), f"{cell.task}/{cell.model}/{cell.method}"
+        name = f"{cell.task}/{cell.model}/{cell.method}"
         if name not in runs:
-            runs[name] = {
-                kind: getattr(identity, f"{kind}_identity")(config) for kind in ("data", "base", "evaluation", "curve")
-            } | {"folder": str(run_directory(config).parent), "train": {}}
-        runs[name]["train"][str(cell.seed)] = identity.train_identity(config)
+            config = settings.run(cell)
+            kinds = ("data", "base", "evaluation", "curve")
+            runs[name] = {kind: getattr(identity, f"{kind}_identity")(config) for kind in kinds}
+            runs[name] |= {"folder": str(run_directory(config).parent), "train": {}}
+            contents[name] = identity.train_content(config)
+        runs[name]["train"][str(cell.seed)] = identity.identity_of_seed(contents[name], cell.seed)
 
     studies = {name: study_of(name, settings) for name in at_scale(options("study"), scale)}
     sweeps = {name: files.load(name, settings) for name in files.at_scale(scale)}
@@ -44,11 +51,25 @@ def meanings(scale: str) -> dict[str, Any]:
     for sweep in sweeps.values():
         for cell in sweep.reused_cells():
             note(cell)
+    values: dict[str, set[str]] = {}
+    for content in contents.values():
+        for key, value in _leaves(content):
+            values.setdefault(key, set()).add(json.dumps(value, sort_keys=True, ensure_ascii=False))
     return {
         "runs": runs,
+        "keys": {key: " | ".join(sorted(found)) for key, found in values.items()},
         "studies": {name: identity.digest(study_content(each, settings)) for name, each in studies.items()},
         "sweeps": {name: study.identity(sweep, settings) for name, sweep in sweeps.items()},
     }
+
+
+def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of all that a run's identity knows but the digest of its base model."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        elif key != "base":
+            yield f"{prefix}{key}", value
 
 
 def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,12 +13,15 @@ from support import late
 from support.configs import experiments  # noqa: F401 (fixtures, here and below)
 from support.pretended_gpus import machine  # noqa: F401
 from support.vision import processor, tokenizer  # noqa: F401
-from support.world import TINY, made_once
+from support.world import TINY, made_once, start_of, table1_of
 
+from bapo.experiments import places
 from bapo.graders import pool
 
 #: tests run side by side, one thread each; torch reads it when it is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+#: what this account once fetched from the hub decides nothing, unless a folder of it is named
+os.environ["HF_HOME"] = os.environ.get("BAPO_TEST_HUB") or str(Path(__file__).parents[1] / ".pytest_cache" / "hub")
 #: the same examples on every machine, however busy it is
 SLOW = [HealthCheck.too_slow]
 settings.register_profile(
@@ -43,9 +48,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     late.run(item.module)
 
 
-@pytest.fixture(scope="session")
-def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Hydra overrides of a world whose data and base model exist: a worker's own copy of the one that is made once."""
-    results = tmp_path_factory.mktemp("results")
-    shutil.copytree(made_once(tmp_path_factory, "tiny_world", TINY), results, dirs_exist_ok=True)
+@pytest.fixture(autouse=True)
+def the_same_experiments() -> Iterator[None]:
+    """What is composed depends on this folder; a test that changes it undoes that (``experiments``)."""
+    before = places.EXPERIMENTS
+    yield
+    assert before == places.EXPERIMENTS
+
+
+def _tiny(paths: pytest.TempPathFactory) -> list[str]:
+    results = paths.mktemp("results")
+    made = made_once(paths, "tiny_world", lambda folder: start_of(TINY, folder))
+    shutil.copytree(made, results, dirs_exist_ok=True)
     return [*TINY, f"paths.results={results}"]
+
+
+@pytest.fixture(scope="module")
+def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Hydra overrides of a world whose data and base model exist: a file's own copy of the one that is made once."""
+    return _tiny(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def shared_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same for files that share what they make of it."""
+    return _tiny(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def smoke_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the results of a whole workflow that nothing disturbed, made once for all workers; read only."""
+    return made_once(tmp_path_factory, "smoke_world", table1_of)

@@ -139,8 +139,6 @@ def test_collecting_tests_imports_nothing_slow() -> None:
 # ------------------------------------------------------------------------------------------------ types
 
 NOT_CLEAN = ROOT / "tests" / "types_not_clean.txt"
-#: uses of ``Any`` in bapo/, imports included; lower it when there are fewer
-ANY = 67
 
 
 @pytest.mark.slow
@@ -152,8 +150,3 @@ def test_every_file_is_clean_that_is_not_listed():
     faults = "\n".join(line for line in output.splitlines() if line.partition(":")[0] not in listed)
     assert not unclean - listed, faults
     assert not listed - unclean, f"clean now: take them off {NOT_CLEAN.name}"
-
-
-def test_any_is_rare():
-    words = sum(len(re.findall(r"\bAny\b", path.read_text(encoding="utf-8"))) for path in (ROOT / "bapo").rglob("*.py"))
-    assert words <= ANY

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,6 +20,7 @@ import pytest
 from support.configs import forget
 from support.pages import Block, blocks, commands, example, write_examples
 from support.paths import ROOT
+from support.workflow import dry_run
 
 import bapo.__main__
 from analysis import products
@@ -145,7 +145,6 @@ DRY_RUNS = dry_runs()
 @pytest.mark.parametrize("options", DRY_RUNS, ids=" ".join)
 def test_a_dry_run_finds_the_targets(options: tuple[str, ...], checkout: Path) -> None:
     path = os.pathsep.join([str(checkout / "site"), str(checkout)])
-    known = {**os.environ, "PYTHONPATH": path, "BAPO_EXPERIMENTS": str(checkout / "experiments")}
-    words = [sys.executable, "-m", "snakemake", "-n", *sorted(DRY_RUNS[options]), *options]
-    done = subprocess.run(words, cwd=checkout, env=known, capture_output=True, text=True)
+    known = {"PYTHONPATH": path, "BAPO_EXPERIMENTS": str(checkout / "experiments")}
+    done = dry_run(checkout, *sorted(DRY_RUNS[options]), *options, file=checkout / "Snakefile", **known)
     assert done.returncode == 0 and re.search(r"^total +\d+$", done.stdout, re.MULTILINE), done.stderr[-2000:]

@@ -14,7 +14,7 @@ World = tuple[Config, Path]
 
 
 @pytest.fixture(scope="session")
-def world(tiny_world: list[str]) -> World:
+def world(shared_world: list[str]) -> World:
     """The configuration of a tiny world and its base model."""
-    config = compose_config([*tiny_world, "device=cpu"])
+    config = compose_config([*shared_world, "device=cpu"])
     return config, base_directory(config) / "checkpoint"

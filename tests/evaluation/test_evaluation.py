@@ -69,13 +69,13 @@ def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
 
 
 #: A matrix product may round differently in a batch of another size and, about once in a million tokens, turn one into
-#: another: one response of 64 may differ, where any mistake in the keys makes most of them differ.
-ROUNDING = 1 / 64
+#: another: two responses of 18 and more may differ, where any mistake in the keys makes most of them differ.
+ROUNDING = 2
 
 
-def share_of_differing(first: pd.DataFrame, second: pd.DataFrame) -> float:
+def differing(first: pd.DataFrame, second: pd.DataFrame) -> int:
     assert first["problem_id"].tolist() == second["problem_id"].tolist()
-    return sum(a != b for a, b in zip(first["response"], second["response"], strict=True)) / len(first)
+    return sum(a != b for a, b in zip(first["response"], second["response"], strict=True))
 
 
 # ------------------------------------------------------------------------------------------------ statistics
@@ -168,15 +168,16 @@ def test_samples_depend_on_the_seed_alone(world: World, evaluated: Evaluated, mo
         changed(config, evaluation__benchmarks=["cd4", "cd34"], evaluation__batch_size=64), checkpoint, tmp_path / "a"
     )
     for name in ("cd34", "cd4"):
-        assert share_of_differing(table(tmp_path / "a", name), table(evaluated[0], name)) <= ROUNDING
+        assert differing(table(tmp_path / "a", name), table(evaluated[0], name)) <= ROUNDING
     _, first = run_benchmark(model, benchmark(config), limit=2)
     assert len(first) == 64
-    assert share_of_differing(first, table(evaluated[0]).head(64)) <= ROUNDING
+    assert differing(first, table(evaluated[0]).head(64)) <= ROUNDING
     _, fewer = run_benchmark(model, benchmark(config, samples=3))
-    assert share_of_differing(fewer, table(evaluated[0]).query("sample < 3")) <= ROUNDING
+    assert differing(fewer, table(evaluated[0]).query("sample < 3")) <= ROUNDING
 
     evaluate(changed(config, evaluation__seed=1, evaluation__benchmarks=["cd34"]), checkpoint, tmp_path / "b")
-    assert share_of_differing(table(tmp_path / "b"), table(evaluated[0])) > 0.5
+    other = table(tmp_path / "b")
+    assert differing(other, table(evaluated[0])) > len(other) / 2
 
 
 def test_prompts_are_those_of_training(world: World, model: Any) -> None:

@@ -1,13 +1,15 @@
-"""A tiny world: the settings with which a run takes about a second."""
+"""Worlds that many tests read: a tiny one, in which a run takes about a second, and the results of a whole workflow."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
+from support.workflow import SMALL, snakemake
 
 #: the smoke scale with shorter runs: about a second each. The base is smoke's own: one trained for less solves nothing,
 #: and a run without a single reward would test nothing
@@ -28,18 +30,38 @@ TINY = (
 )
 
 
-def made_once(paths: pytest.TempPathFactory, name: str, overrides: Sequence[str]) -> Path:
-    """Return a results folder with data and base model of a configuration, which one worker makes for all."""
-    from bapo.engines.torch.base import train_base
-    from bapo.experiments.compose import compose_config
-    from bapo.tasks.job import make_data
-
+def made_once(paths: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder of this session's workers that the first one to ask has made; ``make`` is given it empty."""
     home = paths.getbasetemp()
     home = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
     with FileLock(home / f"{name}.lock"):
         if not (home / name).exists():
-            config = compose_config([*overrides, f"paths.results={home / name}.part"])
-            make_data(config)
-            train_base(config)
-            (home / f"{name}.part").rename(home / name)
+            part = home / f"{name}.part"
+            part.mkdir()
+            make(part)
+            part.rename(home / name)
     return home / name
+
+
+def start_of(overrides: Sequence[str], results: Path) -> None:
+    """Make data and base model of a configuration in a results folder."""
+    from bapo.engines.torch.base import train_base
+    from bapo.experiments.compose import compose_config
+    from bapo.tasks.job import make_data
+
+    config = compose_config([*overrides, f"paths.results={results}"])
+    make_data(config)
+    train_base(config)
+
+
+# ------------------------------------------------------------------------------------------------ a whole workflow
+
+#: Table 1 in a minute or two: three tasks, each with a base model, three methods and one seed
+SMOKE_SET = f"set={[*SMALL, 'base.iterations=300', 'train.steps=4', 'evaluation.samples=4']}"
+SMOKE = ("--config", "scale=smoke", "methods=[grpo,dapo,bapo]", "seeds=[1]", "tracking=none", SMOKE_SET)
+
+
+def table1_of(folder: Path) -> None:
+    """Make it through Snakemake, as an account without a home does in which no language is set."""
+    done = snakemake(folder, "--cores", "2", "table1", *SMOKE, LC_ALL="C", HOME="/proc/nowhere")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

@@ -122,8 +122,10 @@ def test_a_child_is_what_a_fresh_process_is(server: subprocess.Popen[bytes]) -> 
 def test_random_numbers_and_peak_memory_are_a_childs_own(folder: Path, server: subprocess.Popen[bytes]) -> None:
     text = "import random, sys, uuid; from bapo.store.provenance import peak_memory; x = b'x' * int(sys.argv[1])\n"
     (folder / "own.py").write_text(text + "print(peak_memory(), random.random(), uuid.uuid4())")
-    (large, *first), (small, *second) = (finish(start("own", n))[0].split() for n in ("300000000", "0"))
-    assert set(first).isdisjoint(second) and int(large) > 300_000_000 and int(small) < 100_000_000
+    ran = [finish(start("own", size, plain=plain)) for size, plain in (("300000000", False), ("0", False), ("0", True))]
+    (large, *first), (small, *second), (plain, *_) = (out.split() for out, *_ in ran)
+    assert set(first).isdisjoint(second) and int(large) > 300_000_000
+    assert int(small) < int(plain) + 50_000_000  # what the warm process imported is not its own
 
 
 # ------------------------------------------------------------------------------------------------ ends

@@ -14,7 +14,7 @@ import pytest
 from support.configs import edit
 from support.paths import ROOT
 from support.studies import PAPER
-from support.workflow import environment, snakemake
+from support.workflow import dry_run, environment, snakemake
 
 from analysis.products import FIGURES as DRAWN
 from analysis.products import drawn_by, figures_of
@@ -37,11 +37,14 @@ class Workflow:
         return snakemake(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments))
 
     def jobs(self, *words: str) -> list[str]:
-        """What a dry run would do: the message of each job, and the name of a rule that has none."""
-        result = self("-n", *words)
-        assert result.returncode == 0, result.stderr
-        assert "profiles/default for setting default" in result.stderr  # without being asked for
-        return re.findall(r"^(?:Job \d+: |rule )(.+?):?$", result.stdout, re.MULTILINE)
+        return jobs(dry_run(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments)))
+
+
+def jobs(result: subprocess.CompletedProcess[str]) -> list[str]:
+    """What a dry run would do: the message of each job, and the name of a rule that has none."""
+    assert result.returncode == 0, result.stderr
+    assert "profiles/default for setting default" in result.stderr  # without being asked for
+    return re.findall(r"^(?:Job \d+: |rule )(.+?):?$", result.stdout, re.MULTILINE)
 
 
 @pytest.fixture
@@ -56,12 +59,31 @@ def kinds(jobs: list[str]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ what is done
 
 
-def test_the_laptops_table_is_81_runs_and_84_evaluations(workflow: Workflow) -> None:
-    """Three tasks, each with a base model, nine methods and three seeds."""
-    jobs = workflow.jobs("table1")
+#: Snakemake in a process of its own, which writes down what it imported
+LOADED = """
+import sys
+from snakemake.cli import main
+try:
+    main()
+finally:
+    print(*(name for name in sys.modules if name.partition(".")[0] in ("bapo", "analysis")), file=open("loaded", "w"))
+"""
+
+
+def test_the_laptops_table_is_81_runs_and_84_evaluations_told_from_files_alone(workflow: Workflow) -> None:
+    """Three tasks, each with a base model, nine methods and three seeds.
+
+    The dry run imports no task, grader, engine, evaluation, lock or crate, and of the analysis the list of products.
+    """
+    command = [sys.executable, "-c", LOADED, "-s", str(ROOT / "Snakefile"), "-n", "--cores", "1", "table1"]
+    found = jobs(subprocess.run(command, cwd=workflow.folder, env=environment(), capture_output=True, text=True))
     made = {"Table": 1, "Figure": len(FIGURES), "table1": 1, "Runs": 1, "First": 1}
-    assert kinds(jobs) == made | {"Problems": 3, "Base": 3, "Train": 81, "Evaluate": 84}
-    assert len(set(jobs)) == len(jobs)
+    assert kinds(found) == made | {"Problems": 3, "Base": 3, "Train": 81, "Evaluate": 84}
+    assert len(set(found)) == len(found)
+    loaded = (workflow.folder / "loaded").read_text().split()
+    assert {name for name in loaded if name.startswith("analysis")} == {"analysis", "analysis.products"}
+    rooms = {name.split(".")[1] for name in loaded if "." in name}
+    assert not rooms & {"tasks", "graders", "engines", "evaluation"} and "bapo.store.lock" not in loaded
 
 
 def papers_jobs(study: str) -> set[str]:
@@ -84,7 +106,7 @@ def test_the_papers_dry_run_lists_exactly_the_runs_of_its_figures(workflow: Work
 def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
     overrides = 'set=["train.steps=7","method.v=2"]'  # a method's setting is for its own jobs
     settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
-    result = workflow("-n", "-p", "runs_figure6", "--config", *settings)
+    result = dry_run(workflow.folder, "-p", "runs_figure6", "--config", *settings)
     calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
     shared = "tracking=none 'paths.results=\"out\"' train.steps=7"
     log = "2>&1 | tee -i out/smoke/logs/"
@@ -211,24 +233,3 @@ def test_every_name_and_path_in_a_rules_command_is_quoted() -> None:
     assert len(commands) == sum(text.count("shell:") for text in texts) > 15
     named = [name for command in commands for name in re.findall(r"\{(.*?)\}", command) if name != "params.call"]
     assert [name for name in named if not name.endswith(":q")] == []
-
-
-LOADED = """
-import sys
-from snakemake.cli import main
-try:
-    main()
-finally:
-    print(*(name for name in sys.modules if name.partition(".")[0] in ("bapo", "analysis")), file=open("loaded", "w"))
-"""
-
-
-def test_a_dry_run_loads_what_its_jobs_are_told_from(workflow: Workflow) -> None:
-    """No task, grader, engine, evaluation or lock, and of the analysis the list of products alone."""
-    command = [sys.executable, "-c", LOADED, "-s", str(ROOT / "Snakefile"), "-n", "--cores", "1", "table1"]
-    done = subprocess.run(command, cwd=workflow.folder, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    loaded = (workflow.folder / "loaded").read_text().split()
-    assert len(loaded) <= 43
-    assert {name for name in loaded if name.startswith("analysis")} == {"analysis", "analysis.products"}
-    assert not {name.split(".")[1] for name in loaded if "." in name} & {"tasks", "graders", "engines", "evaluation"}

@@ -1,7 +1,7 @@
 """A prompt as each model reads it, the same in training and in evaluation, beside the golden files.
 
-The tokenizers of models from the hub are looked for at their pins in the hub's cache; one that is not there is skipped.
-SmolLM2's is in tests/workflows/test_pocket.py.
+The tokenizers of models from the hub are looked for at their pins in the cache that BAPO_TEST_HUB names, as HF_HOME
+does; without it these tests are skipped, in CI too. SmolLM2's is in tests/workflows/test_pocket.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_a_prompt_survives_its_tokens_and_is_the_same_everywhere(name: str, word
     model = config.model
     found = try_to_load_from_cache(model.path, "tokenizer_config.json", revision=model.revision)
     if not isinstance(found, str):
-        pytest.skip(f"{model.path} at {model.revision[:8]} is not in the hub's cache")
+        pytest.skip(f"{model.path} at {model.revision[:8]} is not in the cache that BAPO_TEST_HUB names")
     tokenizer = chats.prepare(AutoTokenizer.from_pretrained(Path(found).parent), config)
     messages = [{"role": "user", "content": QUESTION}]
     text = chat(tokenizer, messages)

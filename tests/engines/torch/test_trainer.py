@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -10,7 +11,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +21,7 @@ import pytest
 from support.late import LATE
 from support.paths import ROOT
 
+from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
@@ -45,9 +49,45 @@ BUSY = [
 ]
 
 
-def start(overrides: list[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bapo", "train", *overrides]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+def forked(work: Callable[[], int | None], log: Path) -> int:
+    """Do work in a child, whose stderr goes to a file; return its process."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
+            status = work() or 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def killed(overrides: list[str], now: Callable[[list[str]], bool], log: Path) -> bool:
+    """Train in a child that kill -9 ends right before it changes a name on the disk; whether it did.
+
+    now: told the last parts of all paths whose names the child was about to change so far, whether this is the moment.
+    """
+
+    changed: list[str] = []
+
+    def watch(change: Callable[..., None]) -> Callable[..., None]:
+        def watched(*paths: Any, **named: Any) -> None:
+            changed.append(Path(paths[change is rename]).name)
+            if now(changed):
+                os.kill(os.getpid(), signal.SIGKILL)
+            change(*paths, **named)
+
+        return watched
+
+    def work() -> None:
+        for name in ("mkdir", "replace", "rmdir", "unlink"):
+            setattr(os, name, watch(getattr(os, name)))
+        train(compose_config(overrides))
+
+    rename = os.replace  # which is told the new name second
+    ended = os.waitstatus_to_exitcode(os.waitpid(forked(work, log), 0)[1])
+    assert ended in (0, -signal.SIGKILL), log.read_text()
+    return ended != 0
 
 
 @pytest.fixture(scope="module")
@@ -114,41 +154,58 @@ def test_a_grader_that_is_overloaded_is_counted(tiny_world: list[str], monkeypat
     assert steps["overloaded"].tolist() == steps["fresh_rollouts"].tolist()
 
 
-@pytest.mark.parametrize("moment", ["after a checkpoint", pytest.param("while writing one", marks=pytest.mark.system)])
-def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, moment: str) -> None:
-    name = "killed-" + moment.replace(" ", "-")
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("killed-before-its-name", lambda changed: changed[-1] == "step_000004"),
+        ("killed-behind-its-name", lambda changed: changed[-2:-1] == ["step_000004"]),
+    ],
+)
+def test_kill_and_resume_bit_for_bit(
+    tiny_world: list[str], undisturbed: Path, tmp_path: Path, name: str, now: Callable[[list[str]], bool]
+) -> None:
+    """Once a checkpoint is written to its end: it is used when it has its name, and gone when it has none."""
     overrides, folder = twin(tiny_world, undisturbed, name)
-    trigger = {
-        "after a checkpoint": lambda: checkpoints.folder_of(folder, 2).exists(),
-        "while writing one": lambda: any((folder / "checkpoints").glob(".step_*.tmp")),
-    }[moment]
-    for _ in range(20):  # the moment can be missed, and then the run ends undisturbed
-        process = start(overrides)
-        while not trigger() and process.poll() is None:
-            time.sleep(0.001)
-        process.kill()
-        process.communicate()
-        if not (folder / files.SUMMARY).exists():
-            break
-        shutil.rmtree(folder)
-    else:
-        pytest.fail(f"the run always ended before it could be killed {moment}")
+    assert killed(overrides, now, tmp_path / "log")
+    assert any((folder / "checkpoints").glob(".step_000004.*.tmp")) is (name == "killed-before-its-name")
+    assert checkpoints.steps_with_trainer(folder)[0] == (2 if name == "killed-before-its-name" else 4)
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
 
 
 @pytest.mark.system
-def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturbed: Path) -> None:
+def test_a_kill_at_any_moment_of_the_last_checkpoint(tiny_world: list[str], undisturbed: Path, tmp_path: Path) -> None:
+    """At each change of a name: files are written, an older checkpoint and the state go, and the run is sealed."""
+    overrides, folder = twin(tiny_world, undisturbed, "killed-anywhere")
+    overrides.append("checkpoint.keep_state=false")
+    for moment in itertools.count(1):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(undisturbed, folder, ignore=lambda *_: [files.SUMMARY, "step_000006"])
+        for table in files.TABLES:
+            (folder / table).unlink()
+        if not killed(overrides, lambda changed, moment=moment: len(changed) == moment, tmp_path / "log"):
+            break
+        train(compose_config(overrides))
+        assert_same(undisturbed, folder)
+        assert not list((folder / "checkpoints").glob(".step_*.tmp")), moment
+    assert moment > 30
+
+
+def test_ctrl_c_stops_between_steps_and_resumes(
+    tiny_world: list[str], undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "interrupted")
-    process = start(overrides)
-    while not (folder / "checkpoints").exists() and process.poll() is None:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=900)
-    if not (folder / files.SUMMARY).exists():  # else it was through before the signal came
-        assert process.returncode == 130, errors
-        assert "the same command goes on there" in errors
+    rename = os.replace
+
+    def interrupting(source: Path, target: Path) -> None:
+        if Path(target).name == "step_000002":
+            signal.raise_signal(signal.SIGINT)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupting)
+    assert main(["train", *overrides]) == 130
+    assert "the same command goes on there" in capsys.readouterr().err and not (folder / files.SUMMARY).exists()
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
 
@@ -192,36 +249,34 @@ def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> 
     assert json.loads((folder / files.SUMMARY).read_text())["steps"] == 2
 
 
-@pytest.mark.system
-def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
-    overrides = [*tiny_world, "method=grpo", "seed=31", "train.steps=1"]
-    folder = run_directory(compose_config(overrides))
+def test_two_processes_do_not_share_a_run(tiny_world: list[str], tmp_path: Path) -> None:
+    config, log = compose_config([*tiny_world, "method=grpo", "seed=31", "train.steps=1"]), tmp_path / "log"
+    folder = run_directory(config)
+    log.touch()
     with locked(folder):
         message = rf"another process \(process {os.getpid()} on .*\) is working here"
         with pytest.raises(UserError, match=message), locked(folder, patience=0):
             pytest.fail("the folder was given to two")
-        process = start(overrides)
-        for line in process.stderr:
-            if "waiting for process" in line:
-                break
-        assert process.poll() is None and not (folder / files.STEPS).exists()
-    process.communicate(timeout=900)
-    assert process.returncode == 0 and (folder / files.SUMMARY).exists()
+        child = forked(lambda: train(config) and None, log)
+        while "waiting for process" not in log.read_text():
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), log.read_text()
+            time.sleep(0.01)
+        assert not (folder / files.STEPS).exists()
+    assert os.waitpid(child, 0)[1] == 0, log.read_text()
+    assert (folder / files.SUMMARY).exists()
 
 
 @pytest.mark.system
 def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path) -> None:
-    """The lock that `onstart` takes (workflows/common.smk) is the kernel's: it ends with kill -9 too."""
+    """The lock that `onstart` takes (workflows/common.smk) is the kernel's: after kill -9 see tests/workflows."""
     with locked(tmp_path / ".snakemake" / "bapo"):
         command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(tmp_path)]
         command += ["--cores", "1", str(tmp_path / "out" / "smoke" / "studies" / "table1.json")]
         command += ["--config", "scale=smoke", f"results={tmp_path / 'out'}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
-        assert done.returncode != 0
-        assert "another process (process " in done.stderr and "is working here; wait for it or stop it" in done.stderr
-        assert not (tmp_path / "out").exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode != 0
+    assert "another process (process " in done.stderr and "is working here; wait for it or stop it" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_problems_and_base_model(tiny_world: list[str], tmp_path: Path) -> None:
@@ -237,20 +292,15 @@ def test_missing_problems_and_base_model(tiny_world: list[str], tmp_path: Path) 
 
 
 def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
-    tiny_world: list[str], undisturbed: Path
+    tiny_world: list[str], undisturbed: Path, tmp_path: Path
 ) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "damaged-later")
     shutil.copytree(undisturbed, folder)
     (folder / files.SUMMARY).unlink()
     for step in checkpoints.steps_with_trainer(folder):
         (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
-    process = start(overrides)
-    state = checkpoints.folder_of(folder, 2) / "trainer" / "state.json"
-    while not state.exists() and process.poll() is None:
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()
-    assert checkpoints.newest_intact(folder) is not None
+    assert killed(overrides, lambda changed: changed[-2:-1] == ["step_000002"], tmp_path / "log")
+    assert checkpoints.newest_intact(folder)[0] == checkpoints.folder_of(folder, 2)
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from support.verl_jobs import SETTINGS, end_all
-from support.world import made_once
+from support.world import made_once, start_of
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with data and a base model that solves a few problems."""
-    return made_once(tmp_path_factory, "verl_world", SETTINGS)
+    return made_once(tmp_path_factory, "verl_world", lambda folder: start_of(SETTINGS, folder))
 
 
 @pytest.fixture
