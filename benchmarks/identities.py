@@ -25,10 +25,10 @@ from bapo.sweeps import files, study
 
 
 def meanings(scale: str) -> dict[str, Any]:
-    """Return the identities of all {"runs", "studies", "sweeps"} of ``scale``, and "keys", what they are digests of.
+    """Return the identities of all {"runs", "studies", "sweeps"} of ``scale``, and the "keys" that they depend on.
 
-    Each key that a run's identity knows has the values that it has in any of them, so that a difference says which key
-    of which part changed; those that only one run has more are told by its digest.
+    A key of a training run has the values that it has in any of them, so that a difference names the key that changed.
+    The keys of problems, base models and evaluations are in their digests alone.
     """
     settings = Settings(scale=scale)
     runs: dict[str, dict[str, Any]] = {}
