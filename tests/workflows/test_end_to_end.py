@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.paths import ROOT
 from support.workflow import PATIENCE, command, environment
 from support.world import SMOKE
 
@@ -28,23 +30,33 @@ from bapo.store.files import read_json, verify_files
 
 pytestmark = pytest.mark.system
 
-DEMO = (sys.executable, "-m", "bapo", "demo", *SMOKE)
-TABLE1 = command("--cores", "2", "table1", *SMOKE)
+CHECKOUT = ("bapo", "analysis", "experiments", "workflows", "Snakefile", "profiles")
+#: names of the checkout's folder and, in it, of the results'
+FOLDER, RESULTS = "checkout", "results"
 TASKS = {"mathematics": "nested_3", "countdown": "cd34", "geometry": "diagrams_val"}  # a benchmark of each
 METHODS = {"grpo", "dapo", "bapo"}
-HOME = Path("results", "smoke")
 #: what a terminal would obey
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def into_a_file(
-    folder: Path, words: list[str] | tuple[str, ...], stop_at: str = "", kill: bool = False
-) -> tuple[int, str]:
-    """(exit status, output) of a command that is started as by a shell, stopped as soon as a pattern finds a file.
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / FOLDER
+    for name in CHECKOUT:
+        place, of = folder / name, ROOT / name
+        if of.is_dir() and not of.is_symlink():
+            shutil.copytree(of, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(of, place, follow_symlinks=False)
+    return folder
+
+
+def into_a_file(folder: Path, words: list[str], stop_at: str = "", kill: bool = False) -> tuple[int, str]:
+    """(exit status, output) of a command that is started as by a shell, stopped as soon as a pattern finds a result.
 
     kill: by kill -9 of this process alone, whose jobs go on without it; else by Ctrl-C, which reaches all of it.
     """
-    log = folder / "run.log"
+    log = folder.with_name("run.log")
     with open(log, "wb") as output:
         process = subprocess.Popen(
             words,
@@ -52,12 +64,12 @@ def into_a_file(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=environment(),
+            env=environment(PYTHONPATH=str(folder)),
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # where this runs in the background
         )
         deadline = time.monotonic() + PATIENCE
-        while stop_at and not list((folder / HOME).glob(stop_at)):
+        while stop_at and not list((folder / RESULTS / "smoke").glob(stop_at)):
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.1)
         if kill:
@@ -78,44 +90,49 @@ def runs_in(process: Path, folder: Path) -> bool:
         return False
 
 
-def test_from_nothing_to_the_table_through_ctrl_c_and_kill(tmp_path: Path, smoke_world: Path) -> None:
-    there = tmp_path / HOME
-    status, text = into_a_file(tmp_path, DEMO)
+def test_from_nothing_to_the_table_through_ctrl_c_and_kill(checkout: Path, smoke_world: Path) -> None:
+    home = Path(RESULTS, "smoke")
+    there, settings = checkout / home, [*SMOKE, f"results={RESULTS}"]
+    table1 = command("--cores", "2", "table1", *settings, file=checkout / "Snakefile")
+    status, text = into_a_file(checkout, [sys.executable, "-m", "bapo", "demo", *settings])
     assert status == 0, text[-3000:]
     assert {p.name for p in (there / "countdown" / "qwen2-112k").iterdir()} == {"base", *METHODS}
     assert not (there / "mathematics").exists()  # nothing but the first look
     assert "of 11 jobs done" in text and "step 4/4" not in text
     assert "step 4/4" in (there / "logs/train/countdown/qwen2-112k/grpo/seed1.log").read_text()
-    assert f"First look: {HOME}/first_look.md" in text and f"Picture: {HOME}/first_look.png" in text
+    assert f"First look: {home}/first_look.md" in text and f"Picture: {home}/first_look.png" in text
     looked = (there / "first_look.md").read_text()
 
-    status, text = into_a_file(tmp_path, TABLE1, "mathematics/*/*/seed1/manifest.json")
+    status, text = into_a_file(checkout, table1, "mathematics/*/*/seed1/manifest.json")
     assert status not in (0, -signal.SIGKILL) and "Error in rule" not in text  # Ctrl-C is no error of a job
-    assert f"First look: {HOME}/first_look.md" in text
-    status, _ = into_a_file(tmp_path, TABLE1, "geometry/*/*/seed1/manifest.json", kill=True)
+    assert f"First look: {home}/first_look.md" in text
+    status, _ = into_a_file(checkout, table1, "geometry/*/*/seed1/manifest.json", kill=True)
     assert status == -signal.SIGKILL and not (there / "tables" / "table1.md").exists()
 
-    status, text = into_a_file(tmp_path, TABLE1)
+    status, text = into_a_file(checkout, table1)
     assert status == 0, text[-3000:]
     assert (there / "first_look.md").read_text() == looked  # made once
     assert "starts by itself" not in text  # every job is a child of the warm process
     assert "step 4/4" not in text and "jobs done, " in text
-    assert text.index(f"Table 1: {HOME}/tables/table1.md") < text.index(f"Figures: {HOME}/figures")
+    assert text.index(f"Table 1: {home}/tables/table1.md") < text.index(f"Figures: {home}/figures")
     began = {str(m.relative_to(there)): read_json(m)["started"] for m in there.rglob("seed*/manifest.json")}
     first, *rest = sorted(began, key=began.__getitem__)  # Countdown, which the demo shows, comes first
     assert first.startswith("countdown/") and any(name.startswith("mathematics/") for name in rest)
 
-    status, text = into_a_file(tmp_path, TABLE1)
+    status, text = into_a_file(checkout, table1)
     assert status == 0 and "Nothing to be done" in text
-    assert [p for p in Path("/proc").glob("[0-9]*") if runs_in(p, tmp_path)] == []  # nor a warm process is left
+    assert [p for p in Path("/proc").glob("[0-9]*") if runs_in(p, checkout)] == []  # nor a warm process is left
 
-    undisturbed = smoke_world / HOME
+    assert {path.name for path in checkout.iterdir()} <= {*CHECKOUT, ".snakemake", Path(RESULTS).parts[0]}
+
+    undisturbed = smoke_world / "results" / "smoke"
     assert {line.state for line in compare(undisturbed, there).lines} == {IDENTICAL}
-    assert (there / "tables/table1.csv").read_bytes() == (undisturbed / "tables/table1.csv").read_bytes()
+    tables = [pd.read_csv(place / "tables" / "table1.csv").drop(columns="seconds") for place in (undisturbed, there)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
     summaries = sorted(p.relative_to(there) for p in there.glob("*/*/*/seed1/summary.json"))
     assert len(summaries) == len(TASKS) * len(METHODS)
     for summary in summaries:
-        one, two = ((home / summary).parent for home in (undisturbed, there))
+        one, two = (undisturbed / summary).parent, (there / summary).parent
         assert list(rows_of(one)) == list(rows_of(two))
         for name, table in rows_of(one).items():
             pd.testing.assert_frame_equal(table, rows_of(two)[name], check_exact=True)
@@ -132,7 +149,7 @@ def rows_of(run: Path) -> dict[str, pd.DataFrame]:
 
 
 def test_what_a_workflow_leaves(smoke_world: Path) -> None:
-    out = smoke_world / HOME
+    out = smoke_world / "results" / "smoke"
     text = (out / "tables" / "table1.md").read_text()
     assert "| +GRPO |" in text and "| +BAPO |" in text and "its numbers mean nothing" in text
     table = pd.read_csv(out / "tables" / "table1.csv")
@@ -155,14 +172,14 @@ def test_what_a_workflow_leaves(smoke_world: Path) -> None:
 
 def test_every_job_takes_less_memory_than_it_asks_for(smoke_world: Path) -> None:
     asked = {"data": resources.problems, "base": resources.base_model}
-    jobs = 0
-    for path in (smoke_world / HOME).rglob("*.json"):
+    home, jobs = smoke_world / "results" / "smoke", set()
+    for path in home.rglob("*.json"):
         if path.name not in (files.MANIFEST, files.SUMMARY) or "peak_memory_bytes" not in (content := read_json(path)):
             continue
-        task, *places = path.relative_to(smoke_world / HOME).parts[:-1]
+        task, *places = path.relative_to(home).parts[:-1]
         model, method = (*places, "", "")[:2]
         config = run_config("smoke", task, "" if model == "data" else model, method if method in METHODS else "", 1)
         ask = asked.get(places[-1], resources.evaluation if places[-1] == "eval" else resources.training)
         assert content["peak_memory_bytes"] < ask(config)["mem_mb"] * 1e6, path
-        jobs += 1
-    assert jobs == len(TASKS) * (2 + 1 + 2 * len(METHODS))  # problems, base and its evaluation, runs and theirs
+        jobs.add(path.parent)
+    assert len(jobs) == len(TASKS) * (2 + 1 + 2 * len(METHODS))  # problems, base and its evaluation, runs and theirs
