@@ -31,8 +31,8 @@ from bapo.store.files import read_json, verify_files
 pytestmark = pytest.mark.system
 
 CHECKOUT = ("bapo", "analysis", "experiments", "workflows", "Snakefile", "profiles")
-#: names of the checkout's folder and, in it, of the results'
-FOLDER, RESULTS = "checkout", "results"
+#: names of the checkout's folder and, in it, of the results' that a shell must not read
+FOLDER, RESULTS = "a b'cé $(touch run)", "my results/it's $(touch run)"
 TASKS = {"mathematics": "nested_3", "countdown": "cd34", "geometry": "diagrams_val"}  # a benchmark of each
 METHODS = {"grpo", "dapo", "bapo"}
 #: what a terminal would obey
@@ -41,6 +41,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
+    """A checkout in a folder whose name has spaces, a quote, an accent and a command in it."""
     folder = tmp_path / FOLDER
     for name in CHECKOUT:
         place, of = folder / name, ROOT / name
