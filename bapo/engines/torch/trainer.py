@@ -104,7 +104,7 @@ class Trainer:
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
-        tracker = Tracking(config, self.folder, self.identity)
+        tracker = Tracking(config, self.folder, self.identity, self.tables.rows[STEPS])
         clock = JobClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint.minutes)
         try:
             with stop_requests() as stopped:
@@ -116,7 +116,7 @@ class Trainer:
                     clock.step_ended()
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.add(1, f"reward {row['reward_mean']:.3f}, batch {batch}")
-                    tracker.log({k: v for k, v in row.items() if k != "step"}, self.step)
+                    tracker.log(row)
                     stop = "as asked" if stopped() else ""
                     stop = clock.left() if not stop and clock.ending() else stop
                     due = self.step % config.checkpoint.every == 0 or clock.checkpoint_due()

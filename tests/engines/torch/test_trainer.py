@@ -138,6 +138,38 @@ def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, m
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
 
 
+#: a training without tracking, then one with wandb that is killed when its tenth step begins
+KILLED = """
+import os, signal, sys
+from bapo.engines.torch import trainer
+from bapo.experiments.compose import compose_config
+step = trainer.Trainer._train_step
+def dying(run, number):
+    return os.kill(os.getpid(), signal.SIGKILL) if number == 10 else step(run, number)
+trainer.Trainer._train_step = dying
+trainer.train(compose_config([*sys.argv[1:], "method.name=untracked", "train.steps=1"]))
+assert "wandb" not in sys.modules
+trainer.train(compose_config([*sys.argv[1:], "tracking=wandb"]))
+"""
+
+
+def test_with_wandb_a_killed_run_is_one_curve_and_without_it_is_not_imported(tiny_world: list[str]) -> None:
+    overrides = [o for o in tiny_world if not o.startswith("tracking=")]
+    overrides += ["method=grpo", "seed=71", "train.steps=12", "checkpoint.every=4"]
+    config = compose_config([*overrides, "tracking=wandb"])
+    folder, name = run_directory(config), f"offline-run-*-{train_identity(config)}"
+    killed = subprocess.run([sys.executable, "-c", KILLED, *overrides], capture_output=True, text=True, timeout=900)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (first,) = (folder / "wandb").glob(name)
+    train(config)
+    (part,) = (folder / "wandb").glob(name)
+    assert part != first
+    inspect = [Path(sys.executable).with_name("wandb"), "leet", "inspect", "--json", part]
+    records = map(json.loads, subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines())
+    curve = [(r["history"]["item"]["_step"], r["history"]["item"]["reward_mean"]) for r in records if "history" in r]
+    assert curve == list(files.read_table(folder / files.STEPS)[["step", "reward_mean"]].itertuples(index=False))
+
+
 @pytest.mark.system
 def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturbed: Path) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "interrupted")
