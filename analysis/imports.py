@@ -45,8 +45,8 @@ SHOWN = 20
 #: the metric of an evaluation: the first of these that a task has
 USUAL = ("exact_match", "math_verify", "pass@1", "acc", "acc_norm")
 Score = dict[str, str | float]
-#: characters of a line with a Python dictionary; parsing one takes a hundred times as much memory
-LONGEST = 100_000
+#: characters of a record in braces; a Python dictionary takes a hundred times as much memory to parse
+LONGEST = 1_000_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _WORDS = {"none": None, "true": 1.0, "false": 0.0}
 _VALUE = rf"(?:np\.\w+\()?(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)|{'|'.join(_WORDS)})\)?"
@@ -90,8 +90,8 @@ def read(path: Path) -> Log:
             record = _record(line) if history is None else line
             if not isinstance(record, dict):
                 raise ValueError("must be an object")
-        except (ValueError, RecursionError) as error:
-            log.refused.append((place, str(error)))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            log.refused.append((place, error.msg if isinstance(error, SyntaxError) else str(error)))
         else:
             log.records[place] = record
     return log
@@ -104,6 +104,11 @@ def _document(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _text(path: Path) -> str:
@@ -135,7 +140,10 @@ def _record(line: str) -> dict[str, Any]:
     text = _COLOUR.sub("", line).strip()
     brace = text.find("{")
     if brace == 0 or text.startswith("{'", brace):
-        record = _literal(text[brace:]) if text.startswith("{'", brace) else json.loads(text)
+        if len(text) > LONGEST:
+            raise ValueError(f"has more than {LONGEST:,} characters")
+        quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text[brace:])  # they are no Python literals
+        record = ast.literal_eval(quoted) if text.startswith("{'", brace) else json.loads(text)
         data = record.get("data")
         record = {"step": record.get("step"), **data} if isinstance(data, dict) else record
         return {str(key).removeprefix("train/"): value for key, value in record.items()}
@@ -147,16 +155,6 @@ def _record(line: str) -> dict[str, Any]:
         raise ValueError(f"'{broken[0][:40]}' is no NAME:NUMBER; the line is cut off or mixed with another")
     values = {number[1]: number[2] for number in numbers.values() if number}
     return {"step": int(match[1])} | {name: _WORDS.get(value.lower(), value) for name, value in values.items()}
-
-
-def _literal(text: str) -> Any:
-    """Return what a Python literal says; nan and inf are read as text. Raises ValueError for another line."""
-    if len(text) > LONGEST:
-        raise ValueError(f"has more than {LONGEST:,} characters")
-    try:
-        return ast.literal_eval(re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text))
-    except (SyntaxError, TypeError, MemoryError):
-        raise ValueError("is no whole Python dictionary; the line is cut off or mixed with another") from None
 
 
 def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
@@ -186,9 +184,8 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
     if not rows:
         wanted = " or ".join(names["reward_mean"])
         raise log.nothing(f"no line has {wanted}{there}; name the metric that is the reward with --metric")
-    first, last = rows[min(rows)], rows[max(rows)]
-    ends = [f"{row['reward_mean']:.4g} at step {row['step']}" for row in (first, last)]
-    log.notes.append(f"reward: {' and '.join(taken)}, {len(rows)} steps, {ends[0]}, {ends[1]}{there}")
+    ends = ", ".join(f"{rows[step]['reward_mean']:.4g} at step {step}" for step in (min(rows), max(rows)))
+    log.notes.append(f"reward: {' and '.join(taken)}, {len(rows)} steps, {ends}{there}")
     if not set(STEP) & set(seen):
         log.notes.append("step: not logged, the records are counted")
     return pd.DataFrame([rows[step] for step in sorted(rows)])
@@ -207,20 +204,20 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
     content, log, scores = _document(path), Log(path), dict[str, Score]()
     if not isinstance(content.get("results"), dict):
         return None
-    wanted, configured, counts = (metric,) if metric else USUAL, content.get("config"), content.get("n-samples")
-    limit = configured.get("limit") if isinstance(configured, dict) else None
-    for task, numbers in content["results"].items():
-        values = {k: v for k, v in numbers.items() if isinstance(v, int | float) and 0 <= v <= 1 and "_stderr" not in k}
+    wanted, limit = (metric,) if metric else USUAL, _part(content, "config").get("limit")
+    for task in content["results"]:
+        numbers = _part(content["results"], task).items()
+        values = {k: v for k, v in numbers if isinstance(v, int | float) and 0 <= v <= 1 and "_stderr" not in k}
         name = next((key for m in wanted for key in values if m in (key, *key.split(",")[: 2 if metric else 1])), None)
         others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
-        if not name:
+        if name:
+            n = _part(_part(content, "n-samples"), task).get("effective")
+            asked = {key: value for key, value in (("samples", n), ("limit", limit)) if isinstance(value, int | float)}
+            scores[task] = {"metric": name, "accuracy": values[name], **asked}
+            said = "".join(f", {key} {value:g}" for key, value in asked.items())
+            log.notes.append(f"{task}: {name} {values[name]:.4g}{said}{others}")
+        else:
             log.refused.append((f"results.{task}", f"has none of {', '.join(wanted)}{others}"))
-            continue
-        count = counts.get(task) if isinstance(counts, dict) else None
-        n = {"samples": count["effective"]} if isinstance(count, dict) and "effective" in count else {}
-        scores[task] = {"metric": name, "accuracy": values[name], **n, **({"limit": limit} if limit else {})}
-        of = f" of {n['samples']} samples" if n else ""
-        log.notes.append(f"{task}: {name} {values[name]:.4g}{of}{f' (limit {limit})' if limit else ''}{others}")
     if not scores:
         raise log.nothing("holds no accuracy")
     return scores, log

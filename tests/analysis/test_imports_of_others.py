@@ -113,7 +113,7 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
-        ("long.log", "{'reward': 1, '': '" + "x" * 100_000 + "'}\n{'reward': 1}", None, [1], [1.0], ["line 1"], ""),
+        ("long.log", "{'reward': 1, '': '" + "x" * 1_000_000 + "'}\n{'reward': 1}", None, [1], [1.0], ["line 1"], ""),
         ("verl.log", VERL_WORDS, None, [4], [0.25], [], "critic/score/mean, 1 steps"),
         ("verl.jsonl", json.dumps(OTHERS), None, [1], [0.5], [], "there are also critic/rewards/mean"),
         ("verl.jsonl", json.dumps(OTHERS), "critic/rewards/mean", [1], [0.75], [], "there are also critic/score/mean"),
@@ -164,7 +164,7 @@ STRICT, FLEXIBLE = (f"exact_match,{name}" for name in ("strict-match", "flexible
         ({}, None, {"metric": STRICT, "accuracy": 0.5}, f"gsm8k: {STRICT} 0.5; there is also acc,none 0.7"),
         ({}, "flexible-extract", {"metric": FLEXIBLE, "accuracy": 0.6}, f"there is also {STRICT} 0.5"),
         ({}, "acc", {"metric": "acc,none", "accuracy": 0.7}, f"there is also {FLEXIBLE} 0.6"),
-        (LIMITED, FLEXIBLE, {"samples": 10, "limit": 10.0}, f"{FLEXIBLE} 0.6 of 10 samples (limit 10.0); there"),
+        (LIMITED, FLEXIBLE, {"samples": 10, "limit": 10.0}, f"{FLEXIBLE} 0.6, samples 10, limit 10; there"),
     ],
 )
 def test_results_of_lm_eval(tmp_path: Path, more: Any, metric: str, score: dict[str, Any], said: str) -> None:

@@ -20,8 +20,8 @@ from support.paths import ROOT
 
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.experiments.identity import train_identity
-from bapo.experiments.places import run_directory
+from bapo.experiments.identity import probe_identity, train_identity
+from bapo.experiments.places import base_directory, run_directory
 from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.store import files
 from bapo.store.lock import locked
@@ -31,6 +31,7 @@ if LATE:
     from support.resumed import assert_same
 
     from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.rollout import Generator
     from bapo.engines.torch.trainer import train
 
 
@@ -95,6 +96,32 @@ def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     ids = tokenizer("12 / 3 = 4")["input_ids"]
     assert len(ids) == 5 and tokenizer.decode(ids).replace(" ", "") == "12/3=4"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_probe_before_training_is_made_once_for_all_methods_of_a_seed(
+    tiny_world: list[str], undisturbed: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    overrides = [*tiny_world, "method=grpo", "seed=11", "train.steps=1", f"method.name=probe-{damaged}"]
+    config, made = compose_config(overrides), []
+    kept = base_directory(config) / "probe" / f"{probe_identity(config, 'cpu')}.parquet"
+    if damaged:
+        kept.write_bytes(kept.read_bytes()[:-20])
+    generate = Generator.generate
+
+    def noted(self: Generator, model: object, prompts: list, size: int, purpose: tuple, *rest: int) -> list:
+        made.append((purpose, rest[1]))
+        return generate(self, model, prompts, size, purpose, *rest)
+
+    monkeypatch.setattr(Generator, "generate", noted)
+    train(config)
+    assert [purpose for purpose, version in made if purpose[0] == "probe" and version == 0] == (
+        [("probe", "train"), ("probe", "probe")] if damaged else []
+    )
+    ours, theirs = (files.read_table(folder / files.PROBE) for folder in (run_directory(config), undisturbed))
+    assert set(ours["step"]) == {0, 1}
+    pd.testing.assert_frame_equal(ours[ours["step"] == 0], theirs[theirs["step"] == 0])
+    pd.testing.assert_frame_equal(ours[ours["step"] == 0], files.read_table(kept))
 
 
 def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
