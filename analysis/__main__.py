@@ -70,14 +70,15 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     text = "how accuracy depends on a sweep's parameters: md, csv, figure"
     command("robustness", _robustness, trials, OUT, text=text)
 
-    log = path("file", None, "a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
+    log = path("file", None, "a training log of verl, TRL or wandb, plain or .gz, or results_DATE.json of lm-eval")
     folders = [
         (f"--{name}", {"required": True, "help": "the name of a folder"}) for name in ("task", "model", "method")
     ]
     numbers = (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses"))
     sizes = [(f"--{name}", {"type": int, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
-    command("import", _import, log, *folders, *sizes, home)
+    metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/imports.md"})
+    command("import", _import, log, *folders, metric, *sizes, home)
 
     command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))
     studies = path("--study", "FILE.json", "results/SCALE/studies/*.json", required=True, nargs="+")
@@ -127,8 +128,9 @@ def _import(options: argparse.Namespace) -> Made:
     from analysis import imports
 
     names = (options.task, options.model, options.method, options.seed)
-    folder, log = imports.import_file(options.file, options.out, names, options.batch, options.group)
-    said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
+    sizes = options.batch, options.group
+    folder, log = imports.import_file(options.file, options.out, names, *sizes, options.metric)
+    said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]] + log.notes
     return Made(text="\n".join([*said, f"wrote {folder}; {len(log.refused)} records refused"]))
 
 

@@ -1,11 +1,13 @@
 """Results of other projects as run directories: training logs of verl and TRL, evaluations of lm-eval.
 
 A record that cannot be read is refused, named by file and line; the others count. ``manifest.json`` of each folder says
-where the numbers come from, what was refused and what was assumed.
+where the numbers come from, which metric was taken, what was refused and what was assumed.
 """
 
 from __future__ import annotations
 
+import ast
+import csv
 import gzip
 import json
 import math
@@ -37,29 +39,35 @@ NAMES = {
     "response_length": ("response_length/mean", "completions/mean_length", "completion_length"),
     "seconds_total": ("timing_s/step", "step_time"),
 }
-STEP = ("step", "global_step", "_step")
+STEP = ("step", "global_step", "_step", "Step")
 #: refused records that are named; the others are counted
 SHOWN = 20
 #: the metric of an evaluation: the first of these that a task has
 USUAL = ("exact_match", "math_verify", "pass@1", "acc", "acc_norm")
 Score = dict[str, str | float]
+#: characters of a record in braces; a Python dictionary takes a hundred times as much memory to parse
+LONGEST = 1_000_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_NUMBER = re.compile(r"([^:\s]\S*?):(?:np\.\w+\()?(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))\)?", re.IGNORECASE)
+_WORDS = {"none": None, "true": 1.0, "false": 0.0}
+_VALUE = rf"(?:np\.\w+\()?(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)|{'|'.join(_WORDS)})\)?"
+_NUMBER = re.compile(rf"([^:\s]\S*?|[^:\s][^:]*):{_VALUE}", re.IGNORECASE)
 
 
 @dataclass
 class Log:
-    """Records of a file by their place ("line 3"), and (place, reason) of those that were refused."""
+    """Records of a file by their place ("line 3"), (place, reason) of those that were refused, what was taken."""
 
     path: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def source(self) -> dict[str, Any]:
         """Return what a manifest says of the file."""
         first = [f"{place}: {reason}" for place, reason in self.refused[:SHOWN]]
-        return {"file": self.path.name, "sha256": sha256(self.path), "refused": len(self.refused), "first": first}
+        found = {"refused": len(self.refused), "first": first, "notes": self.notes}
+        return {"file": self.path.name, "sha256": sha256(self.path), **found}
 
     def nothing(self, what: str) -> UserError:
         """Return the error for a file of which nothing can be used: its first refused record, else ``what``."""
@@ -67,20 +75,23 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Return the records of a log: those of the document ``trainer_state.json``, or one a line of a plain or .gz file.
+    """Return the records of a log: of ``trainer_state.json``, of a table (.csv), or one a line; each may be gzipped.
 
     Raises UserError where the file cannot be read.
     """
     log, history = Log(path), _document(path).get("log_history")
-    lines = history if history is not None else _text(path).splitlines()
-    for number, line in enumerate(lines, 1):
-        place = f"line {number}" if history is None else f"log_history entry {number}"
+    if ".csv" in path.suffixes[-2:]:
+        history, kind = _table(path), "row"
+    else:
+        kind = "line" if history is None else "log_history entry"
+    for number, line in enumerate(_text(path).splitlines() if history is None else history, 1):
+        place = f"{kind} {number}"
         try:
             record = _record(line) if history is None else line
             if not isinstance(record, dict):
                 raise ValueError("must be an object")
-        except (ValueError, RecursionError) as error:
-            log.refused.append((place, str(error)))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            log.refused.append((place, error.msg if isinstance(error, SyntaxError) else str(error)))
         else:
             log.records[place] = record
     return log
@@ -95,6 +106,11 @@ def _document(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def _text(path: Path) -> str:
     try:
         content = path.read_bytes()
@@ -103,15 +119,31 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: not readable ({error}); unpack or repair the file") from None
 
 
+def _table(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough."""
+    try:
+        rows = list(csv.DictReader(_text(path).splitlines()))
+    except csv.Error as error:
+        raise UserError(f"{path}: no CSV table ({error}); export it again") from None
+    columns = [name for name in (rows[0] if rows else ()) if name and not name.endswith(("__MIN", "__MAX"))]
+    runs = {run for run, dash, _ in (name.rpartition(" - ") for name in columns) if dash}
+    short = {name: name.rpartition(" - ")[2] if len(runs) == 1 else name for name in columns}
+    return [{short[name].removeprefix("train/"): row[name] or None for name in columns} for row in rows]
+
+
 def _record(line: str) -> dict[str, Any]:
     """Return a line's record; {} for a line without one. Raises ValueError for a broken record.
 
-    A record is a JSON object (verl's file logger nests it under ``data``, wandb's histories put train/ before names) or
-    a line of verl's console logger: "step:3 - critic/score/mean:0.5 - ...".
+    A record is a JSON object (verl's file logger nests it under ``data``, wandb's histories put train/ before names), a
+    Python dictionary (TRL's console) or a line of verl's console logger: "step:3 - critic/score/mean:0.5 - ...".
     """
     text = _COLOUR.sub("", line).strip()
-    if text.startswith("{"):
-        record = json.loads(text)
+    brace = text.find("{")
+    if brace == 0 or text.startswith("{'", brace):
+        if len(text) > LONGEST:
+            raise ValueError(f"has more than {LONGEST:,} characters")
+        quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text[brace:])  # they are no Python literals
+        record = ast.literal_eval(quoted) if text.startswith("{'", brace) else json.loads(text)
         data = record.get("data")
         record = {"step": record.get("step"), **data} if isinstance(data, dict) else record
         return {str(key).removeprefix("train/"): value for key, value in record.items()}
@@ -121,49 +153,71 @@ def _record(line: str) -> dict[str, Any]:
     numbers = {part.strip(): _NUMBER.fullmatch(part.strip()) for part in match[2].split(" - ")}
     if broken := [part for part, number in numbers.items() if not number]:
         raise ValueError(f"'{broken[0][:40]}' is no NAME:NUMBER; the line is cut off or mixed with another")
-    return {"step": int(match[1])} | {number[1]: float(number[2]) for number in numbers.values() if number}
+    values = {number[1]: number[2] for number in numbers.values() if number}
+    return {"step": int(match[1])} | {name: _WORDS.get(value.lower(), value) for name, value in values.items()}
 
 
-def steps_of(log: Log) -> pd.DataFrame:
+def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
     """Return one row a step, the columns of NAMES; a step that is there twice counts once, the last.
 
+    metric: the reward's name in the log; None: the first of NAMES. The log's notes say what was taken.
     Raises UserError where no record has a reward.
     """
+    names = NAMES | ({"reward_mean": (metric.removeprefix("train/"),)} if metric else {})
     rows: dict[int, dict[str, float]] = {}
+    seen, taken = dict.fromkeys(name for record in log.records.values() for name in record), dict[str, None]()
     for place, record in log.records.items():
-        if not any(name in record for name in NAMES["reward_mean"]):
+        reward = next((name for name in names["reward_mean"] if record.get(name) is not None), None)
+        if reward is None:
             continue  # validation, or another program's line
         try:
-            step = int(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1))
+            step = int(float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
             if step >= 2**63:
                 raise OverflowError("step is too large")
-            found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in NAMES.items()}
+            found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
             rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in found.items()}}
+            taken[reward] = None
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
+    others = [name for name in seen if re.search("reward|score|acc", name) and name not in taken][:SHOWN]
+    there = f"; there are also {', '.join(others)}" if others else ""
     if not rows:
-        raise log.nothing(f"no line has {' or '.join(NAMES['reward_mean'])}: these are no training metrics")
+        wanted = " or ".join(names["reward_mean"])
+        raise log.nothing(f"no line has {wanted}{there}; name the metric that is the reward with --metric")
+    ends = ", ".join(f"{rows[step]['reward_mean']:.4g} at step {step}" for step in (min(rows), max(rows)))
+    log.notes.append(f"reward: {' and '.join(taken)}, {len(rows)} steps, {ends}{there}")
+    if not set(STEP) & set(seen):
+        log.notes.append("step: not logged, the records are counted")
     return pd.DataFrame([rows[step] for step in sorted(rows)])
 
 
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
-def scores_of(path: Path) -> tuple[dict[str, Score], Log] | None:
+def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], Log] | None:
     """Return each benchmark's metric and accuracy in [0, 1] of lm-eval's ``results_DATE.json``; None for another file.
 
-    The log has what was refused. Raises UserError where the file holds no accuracy.
+    A score has also its number of samples, and their limit where there was one. metric: the name, the filter or both
+    ("exact_match,strict-match") of the one to take; None: the first of USUAL. The log says what was taken and refused.
+    Raises UserError where the file holds no accuracy.
     """
     content, log, scores = _document(path), Log(path), dict[str, Score]()
     if not isinstance(content.get("results"), dict):
         return None
-    for task, numbers in content["results"].items():
-        values = {k: v for k, v in numbers.items() if isinstance(v, int | float) and 0 <= v <= 1}
-        name = next((key for metric in USUAL for key in values if key.split(",")[0] == metric), None)
+    wanted, limit = (metric,) if metric else USUAL, _part(content, "config").get("limit")
+    for task in content["results"]:
+        numbers = _part(content["results"], task).items()
+        values = {k: v for k, v in numbers if isinstance(v, int | float) and 0 <= v <= 1 and "_stderr" not in k}
+        name = next((key for m in wanted for key in values if m in (key, *key.split(",")[: 2 if metric else 1])), None)
+        others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
         if name:
-            scores[task] = {"metric": name, "accuracy": values[name]}
+            n = _part(_part(content, "n-samples"), task).get("effective")
+            asked = {key: value for key, value in (("samples", n), ("limit", limit)) if isinstance(value, int | float)}
+            scores[task] = {"metric": name, "accuracy": values[name], **asked}
+            said = "".join(f", {key} {value:g}" for key, value in asked.items())
+            log.notes.append(f"{task}: {name} {values[name]:.4g}{said}{others}")
         else:
-            log.refused.append((f"results.{task}", f"has none of {', '.join(USUAL)}"))
+            log.refused.append((f"results.{task}", f"has none of {', '.join(wanted)}{others}"))
     if not scores:
         raise log.nothing("holds no accuracy")
     return scores, log
@@ -172,27 +226,30 @@ def scores_of(path: Path) -> tuple[dict[str, Score], Log] | None:
 # ------------------------------------------------------------------------------------------------ folders
 
 
-def import_file(path: Path, home: Path, names: tuple[str, str, str, int], batch: int, group: int) -> tuple[Path, Log]:
+def import_file(
+    path: Path, home: Path, names: tuple[str, str, str, int], batch: int, group: int, metric: str | None = None
+) -> tuple[Path, Log]:
     """Write ``home/task/model/method/seed<k>/`` from a log, or its ``eval/`` from an evaluation: the folder, the log.
 
-    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say.
+    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
+    metric: as for :func:`steps_of` and :func:`scores_of`.
     Raises UserError for a name that is no folder's, and where nothing can be read.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
-    if evaluation := scores_of(path):
+    if evaluation := scores_of(path, metric):
         _write_evaluation(folder / "eval", *evaluation)
         return folder / "eval", evaluation[1]
     log = read(path)
-    steps = steps_of(log)
+    steps = steps_of(log, metric)
     steps["fresh_rollouts"] = batch * group
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).unlink(missing_ok=True)
     files.write_parquet(folder / STEPS, steps)
     files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
-    note = f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged"
-    write_json(folder / MANIFEST, {"imported": [log.source], "notes": [note], "code": git_state()})
+    log.notes.append(f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged")
+    write_json(folder / MANIFEST, {"imported": [log.source], "code": git_state()})
     content = {"steps": int(steps["step"].max()), "totals": {"rollouts": int(steps["fresh_rollouts"].sum())}}
     identity = {"identity": f"imported:{sha256(path)[:16]}"}
     write_json(folder / SUMMARY, identity | content | {"files": files.fingerprints(folder, [STEPS])})

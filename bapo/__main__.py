@@ -17,7 +17,7 @@ from bapo.errors import exit_status
 OVERRIDES = """\
 Configuration, for example
   scale=laptop|smoke|paper   task=countdown   model=...   method=bapo   seed=1
-  method.v=2   train.steps=50   tracking=none   paths.results=/other/disk/results
+  method.v=2   train.steps=50   tracking=wandb   paths.results=/other/disk/results
 `--cfg job` prints the resolved configuration (with engine=verl: verl's own) and does nothing else."""
 
 

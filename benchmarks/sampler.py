@@ -9,8 +9,8 @@ small Qwen2 models. Ratios are of CPU time, measured in turns and shown as media
 model is a base (``world.py``). After reinforcement learning responses begin alike more often, and what they have
 in common is computed once: the ratio is then higher.
 
-Limits: matrix products, near the CPU's peak, are 0.4 of the time, attention over the cache 0.25, the draw and the
-bookkeeping of beginnings 0.15, the rest some 40 small operations a token. ``generate`` spends its time in Python and in
+Limits: matrix products are a quarter of the time, half of them attention over the cache, whose products have one query.
+Calls (Python, dispatch, memory, copies) are 0.6. ``generate`` spends its time in Python and in
 small operations, computes every row to the end of the longest, and each beginning as often as it occurs.
 """
 

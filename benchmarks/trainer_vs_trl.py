@@ -11,7 +11,7 @@ median and quartiles, and above 1 ours is faster.
 
 TRL has the fast settings for this case: float32, no gradient checkpointing, fused AdamW, nothing logged or saved, a
 mini-batch in one piece. Limits: ours spends most of a step in the updates (forward and backward of the policy and the
-forward of the reference, half of it matrix products at the CPU's speed), on 0.5 of TRL's tokens, because equal
+forward of the reference; a quarter is matrix products, half is calls), on 0.5 of TRL's tokens, because equal
 beginnings are computed once and padding is left out. TRL needs one more forward for the old log-probabilities, because
 its generation, the library's ``generate``, returns none.
 """

@@ -20,6 +20,7 @@ from bapo.experiments import places
 from bapo.experiments.places import data_directory, own
 from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, Json, read_json, sha256
+from bapo.store.provenance import hardware
 from bapo.validate import Only, WhereSet, parse_yaml, plain
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
@@ -141,6 +142,13 @@ def train_identity(config: Config) -> str:
     The ``revision`` of the method's class belongs to it, and is raised when the code changes its meaning.
     """
     return identity_of_seed(train_content(config), config.seed)
+
+
+def probe_identity(config: Config, device: str) -> str:
+    """Identify what the model answers to the probe before training: with this code and processor, bit for bit."""
+    names = ("seed", "engine", "threads", "task", "data", "model", "sampling", "probe")
+    content = {name: plain(getattr(config, name)) for name in names}
+    return digest([content, base_identity(config), code_identity(), device, hardware()["processor"]])
 
 
 def identity_of_seed(content: Json, seed: int) -> str:

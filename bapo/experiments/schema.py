@@ -216,7 +216,7 @@ class CheckpointConfig(Node):
 
 
 class TrackingConfig(Node):
-    kind: Literal["wandb", "none"] = "wandb"
+    kind: Literal["wandb", "none"] = "none"
     mode: Literal["offline", "online", "disabled"] = "offline"
     project: str = "bapo"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from bapo.validate import plain
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
+    from bapo.store.files import Json
 
 
 class Progress(tqdm):
@@ -62,9 +65,13 @@ class Progress(tqdm):
 
 
 class Tracking:
-    """A wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing."""
+    """A wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing.
 
-    def __init__(self, config: Config, folder: Path, identity: str) -> None:
+    Its id is the run's identity, and it begins with the rows that a resumed run has already, since wandb loses what it
+    has not yet written when its process is killed. Online, wandb drops the steps that it has.
+    """
+
+    def __init__(self, config: Config, folder: Path, identity: str, rows: Iterable[Json]) -> None:
         self.run = None
         if config.tracking.kind != "wandb":
             return
@@ -75,10 +82,15 @@ class Tracking:
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
+        for part in folder.glob("wandb/offline-run-*"):  # this one holds their steps; one cut short ends `wandb sync`
+            shutil.rmtree(part)
         # the packages are in the manifest; listing all takes 0.25 s
         quiet = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False)
         self.run = wandb.init(
             dir=str(folder),
+            id=identity,
+            # offline, a part that is synced replaces an earlier one, as it has all steps
+            resume="allow" if config.tracking.mode == "online" else None,
             mode=config.tracking.mode,
             project=config.tracking.project,
             group=f"{config.scale.name}/{config.task.name}/{config.model.name}",
@@ -86,10 +98,13 @@ class Tracking:
             config={**plain(config), "identity": identity},
             settings=quiet,
         )
+        for row in rows:
+            self.log(row)
 
-    def log(self, metrics: dict[str, float], step: int) -> None:
+    def log(self, row: Json) -> None:
+        """Log a row of steps.parquet, and what else is in it."""
         if self.run:
-            self.run.log({k: v for k, v in metrics.items() if v == v}, step=step)
+            self.run.log({k: v for k, v in row.items() if v == v and k != "step"}, step=row["step"])
 
     def finish(self) -> None:
         if self.run:

@@ -94,6 +94,41 @@ def test_trls_trainer_state(tmp_path: Path) -> None:
     assert [place for place, _ in log.refused] == ["log_history entry 3", "log_history entry 2"]
 
 
+#: what wandb's "Export as CSV" writes of a panel: one run, then two
+WANDB_CSV = '"Step","a - b - reward","a - b - reward__MIN"\n"5","0.25","0.2"\n"10","",""\n"15","0.75","0.7"\n'
+WANDB_RUNS = '"Step","a - reward","b - reward"\n"1","0.25","0.5"\n"2","0.5","0.75"\n'
+#: TRL's console: numbers as text since transformers 5, nan without quotes, and a line that is cut off
+TRL_CONSOLE = (
+    "  0%|  | 0/3 [00:00<?]\r{'loss': '0.1', 'reward': '0.25', 'kl': nan}\n{'loss': 0.1, 'rew\n"
+    "{'reward': 0.75, 'rewards/format/mean': 0.5}\n{'train_runtime': 9.5}\n"
+)
+VERL_WORDS = "step:4 - critic/score/mean:0.25 - val-aux/num turns/mean:None - actor/skipped:True - actor/kl_loss:None\n"
+OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "metric", "steps", "rewards", "refused", "said"),
+    [
+        ("panel.csv", WANDB_CSV, None, [5, 15], [0.25, 0.75], [], "reward: reward, 2 steps, 0.25 at step 5"),
+        ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
+        ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
+        ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
+        ("long.log", "{'reward': 1, '': '" + "x" * 1_000_000 + "'}\n{'reward': 1}", None, [1], [1.0], ["line 1"], ""),
+        ("verl.log", VERL_WORDS, None, [4], [0.25], [], "critic/score/mean, 1 steps"),
+        ("verl.jsonl", json.dumps(OTHERS), None, [1], [0.5], [], "there are also critic/rewards/mean"),
+        ("verl.jsonl", json.dumps(OTHERS), "critic/rewards/mean", [1], [0.75], [], "there are also critic/score/mean"),
+        ("wandb.jsonl", '{"train/reward": 1, "_step": 3}\n{"reward": null}', "train/reward", [3], [1.0], [], ""),
+    ],
+)
+def test_logs_and_what_was_taken_of_them(
+    tmp_path: Path, name: str, text: str, metric: str, steps: Any, rewards: Any, refused: Any, said: str
+) -> None:
+    log = read(write(tmp_path, name, text))
+    found = steps_of(log, metric)
+    assert (found["step"].tolist(), found["reward_mean"].tolist()) == (steps, rewards)
+    assert [place for place, _ in log.refused] == refused and said in "\n".join(log.notes)
+
+
 @pytest.mark.parametrize("broken", ["{broken", '{"step": 1e999, %s}', '{"step": 1e30, %s}'])
 def test_broken_lines_are_refused_one_by_one(tmp_path: Path, broken: str) -> None:
     lines = [json.dumps({"step": i, "critic/score/mean": i / 8}) for i in (1, 2)]
@@ -103,7 +138,8 @@ def test_broken_lines_are_refused_one_by_one(tmp_path: Path, broken: str) -> Non
 
 
 def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
-    for name, text in (("a.jsonl", "{broken\n"), ("b.log", "Loading\n"), ("c.json", "{}")):
+    files = (("a.jsonl", "{broken\n"), ("b.log", "Loading\n"), ("c.json", "{}"), ("b - reward.csv", WANDB_RUNS))
+    for name, text in files:
         with pytest.raises(UserError, match=name):
             steps_of(read(write(tmp_path, name, text)))
     with pytest.raises(UserError, match=r"none\.log"):
@@ -118,10 +154,24 @@ def test_a_real_log_of_verl_has_no_refused_line() -> None:
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
-def test_results_of_lm_eval(tmp_path: Path) -> None:
-    scores, log = scores_of(write(tmp_path, "results_2026-01-02T03-04-05.json", LM_EVAL)) or ({}, None)
-    assert scores == {"gsm8k": {"metric": "exact_match,strict-match", "accuracy": 0.5}}
-    assert log and [place for place, _ in log.refused] == ["results.wikitext"]
+LIMITED = {"config": {"limit": 10.0}, "n-samples": {"gsm8k": {"original": 1319, "effective": 10}}}
+STRICT, FLEXIBLE = (f"exact_match,{name}" for name in ("strict-match", "flexible-extract"))
+
+
+@pytest.mark.parametrize(
+    ("more", "metric", "score", "said"),
+    [
+        ({}, None, {"metric": STRICT, "accuracy": 0.5}, f"gsm8k: {STRICT} 0.5; there is also acc,none 0.7"),
+        ({}, "flexible-extract", {"metric": FLEXIBLE, "accuracy": 0.6}, f"there is also {STRICT} 0.5"),
+        ({}, "acc", {"metric": "acc,none", "accuracy": 0.7}, f"there is also {FLEXIBLE} 0.6"),
+        (LIMITED, FLEXIBLE, {"samples": 10, "limit": 10.0}, f"{FLEXIBLE} 0.6, samples 10, limit 10; there"),
+    ],
+)
+def test_results_of_lm_eval(tmp_path: Path, more: Any, metric: str, score: dict[str, Any], said: str) -> None:
+    file = write(tmp_path, "results_2026-01-02T03-04-05.json", LM_EVAL | more)
+    scores, log = scores_of(file, metric) or ({}, None)
+    assert log and scores["gsm8k"].items() >= score.items() and said in log.notes[0]
+    assert [place for place, _ in log.refused] == ["results.wikitext"]
     with pytest.raises(UserError, match=r"results\.f"):
         scores_of(write(tmp_path, "none.json", {"results": {"f": {"f1,none": 0.5}}}))
 
@@ -131,12 +181,14 @@ def test_results_of_lm_eval(tmp_path: Path) -> None:
 
 def test_a_log_becomes_a_run_that_figures_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bring(tmp_path, write(tmp_path, "verl.log", VERL_CONSOLE), "--batch", "4", "--group", "2") == 0
-    assert "line 4" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "line 4" in said and "reward: critic/score/mean, 2 steps, 0.25 at step 1, 0.75 at step 3" in said
     home = tmp_path / "imported" / "countdown"
     run = home / "big" / "theirs" / "seed1"
     assert read_table(run / STEPS)["fresh_rollouts"].tolist() == [8, 8]
     assert read_json(run / SUMMARY)["totals"] == {"rollouts": 16}
-    assert read_json(run / MANIFEST)["imported"][0]["refused"] == 1
+    (source,) = read_json(run / MANIFEST)["imported"]
+    assert source["refused"] == 1 and source["notes"][0] in said
     (block,) = studies.load(home / imports.STUDY).blocks
     assert [cell.seed for cell in block.methods["theirs"]] == [1]
     figure = ["figure", "figure4_training_curves", "--study", str(home / imports.STUDY), "--out", str(tmp_path)]

@@ -86,13 +86,13 @@ class Places:
     def rotate(self, x: Tensor, heads: int, back: bool = False) -> None:
         """Rotate the first ``heads`` heads of [M, features] in place, or back."""
         turns = self.turns_back if back else self.turns
-        vectors = x.view(len(x), -1, self.heads.size // 2, 2)[:, :heads]
+        vectors = x.view(x.shape[0], -1, self.heads.size // 2, 2)[:, :heads]
         torch.view_as_complex(vectors).mul_(turns[:, :heads])
 
     def vectors(self, x: Tensor, rows: Tensor) -> Tensor:
         """Copy chosen vectors of heads, of any [..., features], into [R * key heads, n, size]."""
         size = self.heads.size
-        return x.view(-1, size).index_select(0, rows).view(len(self.layout.mask) * self.heads.keys, -1, size)
+        return x.view(-1, size).index_select(0, rows).view(self.layout.mask.shape[0] * self.heads.keys, -1, size)
 
     def query_of(self, only: Tensor | None) -> Tensor:
         """Return ``query`` of the tokens ``only`` (None: all), one behind the other."""

@@ -42,6 +42,7 @@ class Trained:
         self.device = next(model.parameters()).device
         self.masters = masters_of(model)
         self.parameters = list(self.masters.values())
+        self.copied = any(p.dtype != torch.float32 for p in model.parameters())
         t, self.rate = config.train, config.train.learning_rate * rate_ratio
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=self.rate, betas=(t.betas[0], t.betas[1]), weight_decay=t.weight_decay, fused=True
@@ -50,7 +51,8 @@ class Trained:
     @property
     def updates(self) -> int:
         """Updates so far, as the optimiser counts them, so that they are in its checkpoint."""
-        return max((int(state["step"]) for state in self.optimizer.state.values()), default=0)
+        steps = [state["step"] for state in self.optimizer.state.values()]
+        return int(torch.stack(steps).max()) if steps else 0
 
     def micro_batches(self, groups: Sequence[Group]) -> Iterator[Rows]:
         """Cut the responses of ``groups`` into what goes through the model at once."""
@@ -64,7 +66,8 @@ class Trained:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
         self.optimizer.step()
-        round_into(self.model, self.masters)
+        if self.copied:
+            round_into(self.model, self.masters)
         return float(norm)
 
 
@@ -260,14 +263,16 @@ class Learner(Trained):
             loss, metrics = self.method.loss(inputs)
             clipped = metrics.pop("clipped")
             loss.backward()
-            shown = inputs.recorded_mask
-            count = float(shown.sum())
+            shown, entropy = inputs.recorded_mask, scored.entropy
+            assert entropy is not None
+            sums = [loss.detach(), shown.sum(), (entropy.detach() * shown).sum(), *metrics.values()]
+            part_loss, count, total_entropy, *means = torch.stack(sums).tolist()  # one wait for a GPU
             trained += rows.tokens
-            total_loss += float(loss.detach())
-            if count and scored.entropy is not None:
-                for name, value in metrics.items():
-                    note(name, float(value), count)
-                note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
+            total_loss += part_loss
+            if count:
+                for name, mean in zip(metrics, means, strict=True):
+                    note(name, mean, count)
+                note("entropy", total_entropy / count, count)
             self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, clipped, note)
         norm = self._step("the gradient", "lower train.learning_rate, check the rewards")
         note("loss", total_loss, 1.0)
@@ -309,9 +314,8 @@ class Learner(Trained):
         values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
         if advantages.ndim == 1:
             values["surrogate"] = ratio * advantages
-        for name, value in values.items():
-            listed = value.cpu().numpy()
+        origins = np.array(rows.origins)
+        for name, listed in zip(values, torch.stack([*values.values()]).cpu().numpy(), strict=True):
             for number, origin in enumerate(ORIGINS, start=1):
-                chosen = [v for v, o in zip(listed, rows.origins, strict=True) if o == origin]
-                if chosen:
+                if len(chosen := listed[origins == origin]):
                     note(f"{name}_x{number}", float(np.mean(chosen)), len(chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import time
@@ -19,14 +20,15 @@ from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.learner import Critic, Learner, Trained
 from bapo.engines.torch.rollout import Generator, StepSampler
-from bapo.errors import Interrupted
+from bapo.errors import Interrupted, UserError
 from bapo.experiments import budgets
-from bapo.experiments.identity import base_identity, data_identity
-from bapo.experiments.places import run_directory
+from bapo.experiments.identity import base_identity, data_identity, probe_identity
+from bapo.experiments.places import base_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import allocation
 from bapo.methods import Method
 from bapo.processes import stop_requests
+from bapo.store import files
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
@@ -104,7 +106,7 @@ class Trainer:
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
-        tracker = Tracking(config, self.folder, self.identity)
+        tracker = Tracking(config, self.folder, self.identity, self.tables.rows[STEPS])
         clock = JobClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint.minutes)
         try:
             with stop_requests() as stopped:
@@ -116,7 +118,7 @@ class Trainer:
                     clock.step_ended()
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.add(1, f"reward {row['reward_mean']:.3f}, batch {batch}")
-                    tracker.log({k: v for k, v in row.items() if k != "step"}, self.step)
+                    tracker.log(row)
                     stop = "as asked" if stopped() else ""
                     stop = clock.left() if not stop and clock.ending() else stop
                     due = self.step % config.checkpoint.every == 0 or clock.checkpoint_due()
@@ -182,6 +184,12 @@ class Trainer:
     def _probe(self) -> float:
         """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
         begun = time.perf_counter()
+        self.tables.rows[PROBE] += self._probed()[0] if self.step else self._probed_before()
+        return time.perf_counter() - begun
+
+    def _probed(self) -> tuple[list[Json], int]:
+        """Return the rows of a probe, and how many responses the machine was too busy to grade."""
+        rows, overloaded = list[Json](), 0
         for name, prompts in self.probe_sets.items():
             ledger = records.Ledger()
             # one fixed key: the same random numbers at every step, so that changes come from the policy
@@ -189,11 +197,26 @@ class Trainer:
                 self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, ledger
             )
             records.warn(ledger.overloaded, f"step {self.step}, {name}")
-            for g in groups:
-                row: Json = {"step": self.step, "set": name, "prompt_id": g.prompt.id}
-                row |= {"correct": int(g.rewards.sum()), "samples": g.size, "mean": g.mean}
-                self.tables.rows[PROBE].append(row)
-        return time.perf_counter() - begun
+            overloaded += ledger.overloaded
+            rows += [
+                {"step": self.step, "set": name, "prompt_id": g.prompt.id}
+                | {"correct": int(g.rewards.sum()), "samples": g.size, "mean": g.mean}
+                for g in groups
+            ]
+        return rows, overloaded
+
+    def _probed_before(self) -> list[Json]:
+        """Return the rows of step 0, which all methods of a seed share: the first run that needs them makes them."""
+        import pandas as pd
+
+        kept = base_directory(self.config) / "probe" / f"{probe_identity(self.config, str(self.device))}.parquet"
+        with locked(kept.parent, patience=-1):
+            with contextlib.suppress(UserError):
+                return files.read_table(kept).to_dict("records")
+            rows, overloaded = self._probed()
+            if rows and not overloaded:
+                files.write_parquet(kept, pd.DataFrame(rows))
+            return rows
 
     # ------------------------------------------------------------------ checkpoints
     def _checkpoint(self) -> None:

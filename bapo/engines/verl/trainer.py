@@ -56,6 +56,7 @@ from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
+from bapo.store.files import STEPS
 from bapo.store.progress import Tracking
 from bapo.tasks.files import read_problems
 
@@ -141,7 +142,7 @@ class MethodTrainer(ResumableTrainer):
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
-        self.tracker = Tracking(self.run, self.folder, self.identity)
+        self.tracker = Tracking(self.run, self.folder, self.identity, self.recorder.tables.rows[STEPS])
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
         try:
@@ -318,9 +319,8 @@ class MethodTrainer(ResumableTrainer):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         row = self.recorder.end_row(global_steps, self.batch, self.sampler.ledger.seconds, timing_raw)
-        values = {k: v for k, v in row.items() if k != "step"}
         numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
-        self.tracker.log(values | numbers, global_steps)
+        self.tracker.log(row | numbers)
         self._say(
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"

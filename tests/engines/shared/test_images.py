@@ -164,6 +164,20 @@ def test_a_sampled_image_token_is_text(tokenizer, processor):
     assert (slow - fast)[0, :3].abs().max() < 1e-5 and (slow - fast)[1].abs().max() < 1e-5
 
 
+def test_a_frozen_tower_sees_an_image_once_until_it_is_loaded_again(tokenizer, processor, monkeypatch):
+    model, seen, tower = build(tokenizer), [], images.tower
+    prompts, own = prepared(processor, "mixed lengths", SIZES[:1])
+    monkeypatch.setattr(images, "tower", lambda model, new: seen.append(len(new)) or tower(model, new))
+    for frozen, expected in ((False, [1, 3]), (True, [1, 2]), (True, [1, 2])):
+        model.requires_grad_(not frozen)
+        model.load_state_dict({name: value * 1.1 for name, value in model.state_dict().items()})
+        seen.clear()
+        images.look(model, prompts[:1], own[:1])
+        views = images.look(model, prompts, own)
+        assert seen == expected
+        assert torch.allclose(torch.cat([view.features for view in views]), tower(model, own), atol=1e-5)
+
+
 def test_another_family_is_refused(tokenizer, processor):
     model = build(tokenizer)
     model.config.model_type = "other_vl"

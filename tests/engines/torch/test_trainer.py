@@ -24,8 +24,8 @@ from support.paths import ROOT
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.experiments.identity import train_identity
-from bapo.experiments.places import run_directory
+from bapo.experiments.identity import probe_identity, train_identity
+from bapo.experiments.places import base_directory, run_directory
 from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.store import files
 from bapo.store.lock import locked
@@ -35,6 +35,7 @@ if LATE:
     from support.resumed import assert_same
 
     from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.rollout import Generator
     from bapo.engines.torch.trainer import train
 
 
@@ -136,6 +137,32 @@ def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None
     assert len(ids) == 5 and tokenizer.decode(ids).replace(" ", "") == "12/3=4"
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_probe_before_training_is_made_once_for_all_methods_of_a_seed(
+    tiny_world: list[str], undisturbed: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    overrides = [*tiny_world, "method=grpo", "seed=11", "train.steps=1", f"method.name=probe-{damaged}"]
+    config, made = compose_config(overrides), []
+    kept = base_directory(config) / "probe" / f"{probe_identity(config, 'cpu')}.parquet"
+    if damaged:
+        kept.write_bytes(kept.read_bytes()[:-20])
+    generate = Generator.generate
+
+    def noted(self: Generator, model: object, prompts: list, size: int, purpose: tuple, *rest: int) -> list:
+        made.append((purpose, rest[1]))
+        return generate(self, model, prompts, size, purpose, *rest)
+
+    monkeypatch.setattr(Generator, "generate", noted)
+    train(config)
+    assert [purpose for purpose, version in made if purpose[0] == "probe" and version == 0] == (
+        [("probe", "train"), ("probe", "probe")] if damaged else []
+    )
+    ours, theirs = (files.read_table(folder / files.PROBE) for folder in (run_directory(config), undisturbed))
+    assert set(ours["step"]) == {0, 1}
+    pd.testing.assert_frame_equal(ours[ours["step"] == 0], theirs[theirs["step"] == 0])
+    pd.testing.assert_frame_equal(ours[ours["step"] == 0], files.read_table(kept))
+
+
 def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
     config = compose_config([*tiny_world, "method=grpo_v5", "method.v=3", "seed=2"])
     train(config)
@@ -171,6 +198,38 @@ def test_kill_and_resume_bit_for_bit(
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
+
+
+#: a training without tracking, then one with wandb that is killed when its tenth step begins
+KILLED = """
+import os, signal, sys
+from bapo.engines.torch import trainer
+from bapo.experiments.compose import compose_config
+step = trainer.Trainer._train_step
+def dying(run, number):
+    return os.kill(os.getpid(), signal.SIGKILL) if number == 10 else step(run, number)
+trainer.Trainer._train_step = dying
+trainer.train(compose_config([*sys.argv[1:], "method.name=untracked", "train.steps=1"]))
+assert "wandb" not in sys.modules
+trainer.train(compose_config([*sys.argv[1:], "tracking=wandb"]))
+"""
+
+
+def test_with_wandb_a_killed_run_is_one_curve_and_without_it_is_not_imported(tiny_world: list[str]) -> None:
+    overrides = [o for o in tiny_world if not o.startswith("tracking=")]
+    overrides += ["method=grpo", "seed=71", "train.steps=12", "checkpoint.every=4"]
+    config = compose_config([*overrides, "tracking=wandb"])
+    folder, name = run_directory(config), f"offline-run-*-{train_identity(config)}"
+    killed = subprocess.run([sys.executable, "-c", KILLED, *overrides], capture_output=True, text=True, timeout=900)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (first,) = (folder / "wandb").glob(name)
+    train(config)
+    (part,) = (folder / "wandb").glob(name)
+    assert part != first
+    inspect = [Path(sys.executable).with_name("wandb"), "leet", "inspect", "--json", part]
+    records = map(json.loads, subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines())
+    curve = [(r["history"]["item"]["_step"], r["history"]["item"]["reward_mean"]) for r in records if "history" in r]
+    assert curve == list(files.read_table(folder / files.STEPS)[["step", "reward_mean"]].itertuples(index=False))
 
 
 @pytest.mark.system

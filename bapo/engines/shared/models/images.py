@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 #: Images that the processor takes at a time.
 _CHUNK = 64
+#: the image tokens that a frozen tower made, and the version of its weights
+_SEEN: WeakKeyDictionary[PreTrainedModel, tuple[int, WeakKeyDictionary[Images, Tensor]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,13 +239,26 @@ def look(
         raise UserError(f"model_type {config.model_type}: the torch engine reads images with {known}; use engine=verl")
     merge = config.vision_config.spatial_merge_size
     counts = [int(pictures.image_grid_thw.prod(1).sum()) // merge**2 for pictures in shown.values()]
-    features = tower(model, list(shown.values())).split(counts)
+    features = _features(model, list(shown.values()), counts)
     for (i, pictures), embedded in zip(shown.items(), features, strict=True):
         tokens = np.asarray(prompts[i])
         places = np.flatnonzero(tokens == config.image_token_id)
         assert len(places) == len(embedded), "tokens and images come from the same processor"
         views[i] = View(embedded, places, positions(tokens, pictures.image_grid_thw, config.image_token_id, merge))
     return [views[i] for i in owner]
+
+
+def _features(model: PreTrainedModel, images: Sequence[Images], counts: Sequence[int]) -> Sequence[Tensor]:
+    """Return the image tokens of each; of a frozen small tower, such as the reference's, they are computed once."""
+    weights = next(model.model.visual.parameters())
+    if weights.requires_grad or shortcut("vision", model.model.visual) is None:
+        return tower(model, images).split(list(counts))
+    if model not in _SEEN or _SEEN[model][0] != weights._version:  # it has been loaded again
+        _SEEN[model] = weights._version, WeakKeyDictionary()
+    kept = _SEEN[model][1]
+    if new := {pictures: count for pictures, count in zip(images, counts, strict=True) if pictures not in kept}:
+        kept.update(zip(new, tower(model, list(new)).split(list(new.values())), strict=True))
+    return [kept[pictures] for pictures in images]
 
 
 def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
