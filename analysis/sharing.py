@@ -94,7 +94,9 @@ def collect(home: Path) -> Packed:
         raise UserError(f"{home}: none of its {len(runs)} runs is finished; run them first")
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
         made, folder = read_json(record).get("files"), record.parent.parent
-        for name, digest in made.items() if isinstance(made, dict) else [("", "")]:
+        if not isinstance(made, dict):
+            raise UserError(f"{record}: has no object `files`; delete the record")
+        for name, digest in made.items():
             if name != Path(name).name or not name or ((folder / name).is_file() and sha256(folder / name) != digest):
                 raise UserError(f"{folder / name}: is not what {record} says; make it again, or delete the record")
         packed.add(folder, Path(root, folder.relative_to(home)).as_posix(), *made, f"{provenance.FOLDER}/{record.name}")

@@ -68,7 +68,8 @@ def write(study: Study, out: Path) -> list[Path]:
         rows = compare(block, study)
         numbers += [{k: v for k, v in row.items() if not k.startswith("shown_")} for row in rows]
         named = {row["class"]: f"{row['class']} ({row['prompts']} prompts)" for row in rows}
-        levels, differences = [], {"solved": [], "accuracy": []}
+        levels: list[dict[str, str]] = []
+        differences: dict[str, list[dict[str, str]]] = {"solved": [], "accuracy": []}
         for method in block.methods:
             title, of = block.plain_title(method), [row for row in rows if row["method"] == method]
             shown = {named[r["class"]]: f"{r['solved']:.1f} ({r['accuracy']:.1f})" for r in of}

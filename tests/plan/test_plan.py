@@ -160,10 +160,10 @@ def test_what_a_job_asks_for(job, asked: tuple[Settings, Cell], wanted: tuple) -
 
 def test_an_evaluation_takes_the_gpus_of_its_backend() -> None:
     settings, cell = PAPER
-    for override, gpus, megabytes in (
-        ("evaluation.vllm={tensor_parallel_size: 4}", 4, 240_000),
-        ("engine=torch", 1, 60_000),
-        ("device=cpu", 0, 14_393),  # weights of 1.5B and what is computed with them
+    for setting, gpus, megabytes in (
+        ({"set": ("evaluation.vllm={tensor_parallel_size: 4}",)}, 4, 240_000),
+        ({"engine": "torch"}, 1, 60_000),
+        ({"device": "cpu"}, 0, 14_393),  # weights of 1.5B and what is computed with them
     ):
-        asked = resources.evaluation(Settings(scale=settings.scale, set=(override,)).run(cell))
-        assert (asked["gpu"], asked["mem_mb"]) == (gpus, megabytes), override
+        asked = resources.evaluation(Settings(scale=settings.scale, **setting).run(cell))
+        assert (asked["gpu"], asked["mem_mb"]) == (gpus, megabytes), setting

@@ -45,7 +45,7 @@ def asked(*extras: str) -> dict[str, Requirement]:
 
 
 def test_the_constraints_hold_all_that_is_installed_with_them() -> None:
-    """The package, its extras and what they need in turn, as far as it is installed here; and each of it in its range."""
+    """The package, its extras and what they need in turn, as far as it is installed here."""
     names, missing = {canonicalize_name(PROJECT["name"])}, []
     todo = list(asked(*PROJECT["optional-dependencies"]))
     while todo:
