@@ -67,7 +67,7 @@ def require_targets():
     """Refuse a target that nothing makes, and name the nearest. Rules of a project may follow those of the suite."""
     for target in workflow.dag_settings.targets:
         files = {target, os.path.relpath(target)}
-        if workflow.is_rule(target) or any(rule.is_producer(file) for rule in workflow.rules for file in files):
+        if workflow.is_rule(target) or any(made.is_producer(file) for made in workflow.rules for file in files):
             continue
         close = get_close_matches(target, [rule.name for rule in workflow.rules if not rule.has_wildcards()], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
