@@ -68,10 +68,9 @@ def closing_message():
 
 def failure_message(log):
     """Which log to read: Snakemake's own log names that of the job which failed; the last, as a retry may have helped."""
-    from analysis.live import INTERRUPTED
-
     text = "".join(Path(name).read_text(encoding="utf-8") for name in log)
     failed = re.findall(r"^ {4}log: (.+?)(?: \(check log file|$)", text, re.MULTILINE)
     where = f"{failed[-1]} says why" if failed else "the first error above says why"
-    said = "Stopped" if any(said in text for said in INTERRUPTED) else f"Not finished: {where}"
+    # the log of a job that ran Snakemake, as Slurm's do, may tell of another end than this one
+    said = "Stopped" if any(line.interrupted for line in SHOWN) else f"Not finished: {where}"
     return f"{said}. The same command goes on where this one stopped."
