@@ -46,8 +46,8 @@ scales:
     - {{task: countdown, models: [{MODEL}], methods: [{", ".join(METHODS)}], seeds: [1]}}
 """
 DELAY = "methods:\n  bapo: {v: 2, m: 2}\n"
-FEW = "set=['threads=1', 'train.steps=3', 'checkpoint.every=3', 'data.split_sizes.train=12']"
-NO_REGISTRY = "pip cannot download it"
+FEW = ("threads=1", "train.steps=3", "checkpoint.every=3", "data.split_sizes.train=12")
+NO_REGISTRY = "cannot be downloaded"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task.write_text(task.read_text(encoding="utf-8").replace("methods:", DELAY, 1), encoding="utf-8")
     other = "results/pocket_smoke/mathematics"
     targets = ("table1", f"{other}/data/summary.json", f"{other}/{MODEL}/base/summary.json")
-    words = ("--cores=2", *targets, "--config", "scale=pocket_smoke", "tracking=none", FEW)
+    words = ("--cores=2", *targets, "--config", "scale=pocket_smoke", "tracking=none", f"set={[*FEW]}")
     done = snakemake(folder, *words, BAPO_EXPERIMENTS=str(own))
     said = done.stdout + done.stderr
     if NO_REGISTRY in said and not _registry_answers(folder):
@@ -118,7 +118,7 @@ def test_the_fast_forward_is_as_near_to_float64_as_the_librarys(results: Path) -
     to 1e-3 off, most on AVX2. The rest of either forward is 1e-5 off.
     """
     config = compose_config(
-        ["scale=pocket_smoke", "task=countdown", f"paths.results={results.parent}", "tracking=none"]
+        ["scale=pocket_smoke", "task=countdown", f"paths.results={results.parent}", "tracking=none", *FEW]
     )
     model, tokenizer = models.load_start(config, torch.device("cpu"))
     assert by_hand.supports(model) and scoring.supports(model)
