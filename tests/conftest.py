@@ -34,6 +34,22 @@ pool.shared().wall_seconds = 600.0
 LONG = ("test_verl_runs.py", "test_pocket.py", "test_end_to_end.py", "test_live.py", "test_init.py", "test_golden.py")
 
 
+#: folders and files whose tests share what takes minutes to make: one worker has them
+TOGETHER = ("tests/engines/verl/", "tests/workflows/test_pocket.py", "tests/docs/test_tables_of_pages.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Keep TOGETHER together under ``--dist loadgroup``: xdist 3.8 marks groups in a field that pytest 9.2 has not."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
+
+    return Together(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_collection_finish() -> None:
     late.note_imports()
 

@@ -32,11 +32,7 @@ WITHOUT = ROOT / "tests" / "docs" / "tables_without_evidence.txt"
 MOST = 10
 #: evidence of 180 runs and more: its tables take longer than ten seconds
 LARGE = {f"{f.parent.name}/{f.stem}" for f in FILES if json.loads(ZipFile(f).read(evidence.ABOUT))["runs"] >= 180}
-MARKED = [
-    pytest.param(t, marks=[pytest.mark.xdist_group(t.place)] + [pytest.mark.slow] * (t.place in LARGE), id=str(t))
-    for t in TABLES
-    if t.place
-]
+MARKED = [pytest.param(t, marks=[pytest.mark.slow] * (t.place in LARGE), id=str(t)) for t in TABLES if t.place]
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ if LATE:
     from bapo.engines.shared import models
     from bapo.engines.shared.sampling import SamplingParameters, sample
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("pocket")]
+pytestmark = pytest.mark.system
 
 MODEL = "smollm2-135m-instruct"
 METHODS = ("grpo", "bapo")

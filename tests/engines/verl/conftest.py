@@ -18,5 +18,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if item.path.parent == folder and item.path.name not in WITHOUT_VERL]
     for item in here:
         item.add_marker(pytest.mark.verl)
-        item.add_marker(pytest.mark.xdist_group("verl"))
     items[:] = [*(item for item in items if item not in here), *here]
