@@ -15,7 +15,8 @@ from benchmarks import golden, golden_analysis
 @pytest.mark.parametrize("name", golden.names())
 def test_every_number_is_as_recorded(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     recorded = json.loads(golden.FILE.read_text(encoding="utf-8"))
-    folder = made_once(tmp_path_factory, f"golden_{name.rpartition('/')[0]}", golden.world(name))
+    world = f"golden_{name.rpartition('/')[0]}"
+    folder = made_once(tmp_path_factory, world, lambda folder: golden.prepare(name, folder))
     assert golden.differences(recorded, name, golden.measured(name, folder)) == []
 
 
