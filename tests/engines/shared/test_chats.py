@@ -94,3 +94,10 @@ def test_more_tokens_end_a_response(tokenizer: Any) -> None:
     assert list(chats.more_ends(tokenizer)) == [3]
     with pytest.raises(UserError, match=r"sampling\.stop_tokens=2 \+"):
         chats.prepare(tokenizer, config_of("sampling.stop_tokens=['2 +']"))
+
+
+def test_preparing_does_not_build_the_vocabulary(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl prepares the tokenizer for every response, and a vocabulary of 49,152 tokens takes 20 to 57 ms."""
+    monkeypatch.setattr(type(tokenizer), "get_vocab", lambda _: pytest.fail("the vocabulary was built"))
+    chats.prepare(tokenizer, config_of("sampling.stop_tokens=['[TURN]', '  +']"))
+    assert list(chats.more_ends(tokenizer)) == [1, 3]

@@ -41,9 +41,12 @@ def prepare(tokenizer: Any, config: Config) -> Any:
 
 def stop_ids(tokenizer: PreTrainedTokenizerBase, config: Config) -> list[int]:
     """Return the ids of ``sampling.stop_tokens``, names or texts. Raises UserError for a text that is not one token."""
-    known, ids = tokenizer.get_vocab(), []
+    ids = []
     for token in config.sampling.stop_tokens:
-        written = [known[token]] if token in known else tokenizer(token, add_special_tokens=False)["input_ids"]
+        # verl prepares the tokenizer for every response, so this must not build the whole vocabulary
+        named = tokenizer.convert_tokens_to_ids(token)
+        known = named is not None and tokenizer.convert_ids_to_tokens(named) == token
+        written = [named] if known else tokenizer(token, add_special_tokens=False)["input_ids"]
         if len(written) != 1:
             raise UserError(f"sampling.stop_tokens={token}: no token of model={config.model.name}; choose another")
         ids.append(int(written[0]))
