@@ -160,6 +160,7 @@ def asked(content: Mapping[str, object], scale: str) -> str:
     """Return the digest of what a file of ``experiments/study/`` asks: claim, gates, decisions, the scale's runs."""
     scales = content.get("scales")
     said = {key: content.get(key) for key in ("claim", "gates", "decisions")}
+    said |= {key: content[key] for key in ("unit",) if key in content}
     return digest({**said, "runs": scales.get(scale) if isinstance(scales, dict) else None})
 
 

@@ -35,20 +35,30 @@ HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Ve
 Rules = Annotated[list[Annotated[str, Field(pattern=RULE.pattern)]], Field(min_length=1)]
 
 
+class Pair(Part):
+    """A difference of two methods."""
+
+    of: str
+    minus: str
+
+
 class Quantity(Part):
-    """A measure of each seed of the method ``of``, less the measure of ``minus`` with the same seed, in points.
+    """A measure of each unit of the method ``of``, less the measure of ``minus`` in the same unit, in points.
 
     measure: accuracy: at the end; gain: accuracy less the base model's; gain_share: the difference of two methods'
-    accuracies in percent of the gain of ``minus``; start: share of the probed training prompts at 0/G before training;
-    fall: start less the same share at the end; unlocked: of the prompts at 0/G in another seed's probe of the base, the
-    share that the seed solves at the end.
+    accuracies in percent of the gain of ``minus`` over ``gain_from``, by default the base model; start: share of the
+    probed training prompts at 0/G before training; fall: start less the same share at the end; unlocked: of the prompts
+    at 0/G in another seed's probe of the base, the share that the seed solves at the end.
     problems: what accuracies are of: the benchmarks, each with the same weight, or the probe's held-out prompts.
     prompts: a regular expression that the ids of the probed training prompts match.
+    less: a second difference that is taken off the first.
     """
 
     measure: Literal["accuracy", "gain", "gain_share", "start", "fall", "unlocked"]
     of: str
     minus: str | None = None
+    less: Pair | None = None
+    gain_from: str = BASE
     problems: Literal["benchmarks", "probe"] = "benchmarks"
     prompts: str = ""
 
@@ -89,9 +99,14 @@ class Decision(Quantity):
 
 
 class Registered(Part):
-    """What a study's file says of its question. claim: what cannot be tested here where a gate fails."""
+    """What a study's file says of its question. claim: what cannot be tested here where a gate fails.
+
+    unit: what is drawn anew where a study is repeated: training seeds from one base model, the problems given; or base
+    models, each with its runs, and problems.
+    """
 
     claim: str
+    unit: Literal["seed", "base"] = "seed"
     gates: Annotated[list[Gate], Field(min_length=1)]
     decisions: list[Decision] = Field([])  # the first is the primary one
 
@@ -119,9 +134,13 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
     return all(ORDERS[order](values[name], float(limit)) for name, order, limit in parts)
 
 
-def judge(block: Block, study: Study, rules: Registered) -> list[Judged]:
-    """Judge every gate, then every decision, by the runs of one block. Raises UserError for a method without runs."""
-    runs, found = Runs(block, study), []
+def judge(blocks: Sequence[Block], study: Study, rules: Registered) -> list[Judged]:
+    """Judge every gate, then every decision, by the runs of one block, or of all blocks where the unit is the base.
+
+    Raises UserError for a method without runs.
+    """
+    found: list[Judged] = []
+    runs: Runs | Bases = Bases(blocks, study) if rules.unit == "base" else Runs(blocks[0], study)
     asked: list[Gate | Decision] = [*rules.gates, *rules.decisions]
     estimates = [runs.estimate(each) for each in asked]
     for each, estimate in zip(asked, estimates, strict=True):
@@ -153,6 +172,8 @@ class Runs:
         if ours.empty:
             both = f"{quantity.of} and {quantity.minus}"
             raise UserError(f"{self.study.name}: {both} share no seed; pair them: {self.study.command}")
+        if quantity.less or quantity.gain_from != BASE:
+            raise UserError(f"{self.study.name}: less and gain_from need unit: base")
         if quantity.measure != "gain_share":
             return statistics.clustered((ours - theirs).to_numpy())
         base = 100 * self.accuracies(quantity.minus, quantity.problems)["start"][ours.index]
@@ -186,6 +207,47 @@ class Runs:
         return pd.DataFrame({"start": base.mean, "end": row.seed_means}, self.evaluated[method].seeds)
 
 
+@dataclass(frozen=True)
+class Bases:
+    """The evaluated runs of all blocks, each from a base model of its own: a table [bases, problems] a benchmark."""
+
+    blocks: Sequence[Block]
+    study: Study
+
+    @cached_property
+    def tables(self) -> dict[str, list[np.ndarray]]:
+        """Return the accuracies of every method that all bases have, averaged over a base's seeds."""
+        found = [{row.method: row for row in results.collect(block, self.study)} for block in self.blocks]
+        shared = [method for method in found[0] if all(method in rows for rows in found)]
+        names = [name for name, _ in self.blocks[0].benchmarks]
+        return {
+            method: [np.stack([rows[method].accuracy[name].mean(axis=0) for rows in found]) for name in names]
+            for method in shared
+        }
+
+    def estimate(self, quantity: Quantity) -> Estimate:
+        """Return the estimate of a quantity, in points, bases and problems random (``statistics.mean_over_seeds``)."""
+        if quantity.measure not in ("accuracy", "gain", "gain_share") or quantity.problems != "benchmarks":
+            raise UserError(f"{self.study.name}: with unit: base a measure is of accuracies on the benchmarks")
+        values = self.of(quantity.of)
+        if quantity.measure == "gain_share":
+            values = statistics.share_of_gain(values, self.of(quantity.minus or BASE), self.of(quantity.gain_from))
+        else:
+            off = [quantity.minus] if quantity.minus else [BASE] * (quantity.measure == "gain")
+            signed = [(-1, each) for each in off]
+            signed += [(-1, quantity.less.of), (1, quantity.less.minus)] if quantity.less else []
+            for sign, method in signed:
+                values = [x + sign * y for x, y in zip(values, self.of(method), strict=True)]
+        mean = statistics.mean_over_seeds(*values).tested
+        return Estimate(100 * mean.mean, 100 * mean.se, mean.df)
+
+    def of(self, method: str) -> list[np.ndarray]:
+        if method not in self.tables:
+            path = places.file_of("study", self.study.name)
+            raise UserError(f"{path}: {method} lacks a finished run from one of the bases; {self.study.command}")
+        return self.tables[method]
+
+
 # ------------------------------------------------------------------------------------------------ as text
 
 
@@ -204,16 +266,21 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
 def write(study: Study, out: Path) -> list[Path]:
     """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
     rules, rows, tables, first = registered(study.name), [], [], []
-    for block in study.blocks:
-        judged, lines = judge(block, study, rules), []
+    together = [study.blocks] if rules.unit == "base" else [[block] for block in study.blocks]
+    for blocks in together:
+        block, lines = blocks[0], []
+        judged = judge(blocks, study, rules)
         for each in judged:
             of, (says, rule) = each.of, each.of.words()
             row = {**block.keys(of.of), "minus": of.minus, "measure": of.measure, "says": says}
             row |= {end: getattr(each.estimate, end) for end in ("mean", "low", "high")} | {"verdict": each.verdict}
             rows.append(row)
             compared = of.of + (f" minus {of.minus}" if of.minus else "")
+            compared += f", less {of.less.of} minus {of.less.minus}" if of.less else ""
             lines.append([says, compared, of.measure, text.change(each.estimate, 1), rule, each.verdict])
-        tables.append(Table(f"Gates: {block.title}", HEADER, lines, "lllrll"))
+        title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
+        tables.append(Table(f"Gates: {title}", HEADER, lines, "lllrll"))
         first.append(sentence(judged, rules))
-    page = Page.of(study, f"Gates: {study.title}", tables, text.words(GATES), introduction=first)
+    notes = text.words("gates_of_bases" if rules.unit == "base" else GATES)
+    page = Page.of(study, f"Gates: {study.title}", tables, notes, introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -50,6 +50,7 @@ class StudyFile(Part):
     evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
     #: what is written down before the first run, in the form of analysis/beyond/gates.py
     claim: str = ""
+    unit: Literal["seed", "base"] = "seed"
     gates: list[Json] = []
     decisions: list[Json] = []
 

@@ -45,7 +45,7 @@ def with_rules(root: Path, monkeypatch: pytest.MonkeyPatch, **rules: object) -> 
 def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> Estimate:
     asked = with_rules(root, monkeypatch, gates=[{**GATE, **quantity}])
     rules = gates.registered("asked")
-    return gates.judge(asked.blocks[0], asked, rules)[0].estimate
+    return gates.judge(asked.blocks, asked, rules)[0].estimate
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "study").glob("*.yaml")), ids=lambda path: path.stem)
@@ -132,7 +132,7 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
     family = [{**decision, "family": "mechanism"}] * 2
     asked = with_rules(tmp_path, monkeypatch, gates=[GATE], decisions=[decision, *family])
     rules = gates.registered("asked")
-    found = gates.judge(asked.blocks[0], asked, rules)[1:]
+    found = gates.judge(asked.blocks, asked, rules)[1:]
     assert [each.verdict for each in found] == ["support", "undecided", "undecided"]
 
 
