@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from support.runs import place, probe_rows, write_evaluation, write_run, write_s
 
 from analysis import study
 from analysis.beyond import gates
-from analysis.statistics import Estimate
+from analysis.statistics import Estimate, mean_over_seeds
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.validate import parse_yaml
@@ -83,6 +84,65 @@ def test_seeds_are_paired_and_a_share_has_the_error_of_a_ratio(tmp_path: Path, m
     difference, gain = np.array([0.25, 0, 0.25]), np.array(GRPO) - BASE
     residuals = (difference - 0.5 * gain) / gain.mean()
     assert share.se == pytest.approx(100 * np.std(residuals, ddof=1) / 3**0.5)
+
+
+#: solved of 8 samples of two problems, by base model: of the base itself and of its runs
+OF_BASES = {
+    "base": {"one": (1, 1), "two": (1, 3)},
+    "grpo": {"one": (3, 3), "two": (2, 4)},
+    "whole": {"one": (2, 2), "two": (2, 4)},
+    "bapo": {"one": (5, 3), "two": (3, 7)},
+}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "by_base"),
+    [
+        # eighths of a problem's samples, in one and in two
+        ({"measure": "accuracy", "of": "bapo", "minus": "grpo"}, [[2, 0], [1, 3]]),
+        ({"measure": "gain", "of": "grpo"}, [[2, 2], [1, 1]]),
+        (
+            {"measure": "accuracy", "of": "bapo", "minus": "grpo", "less": {"of": "grpo", "minus": "whole"}},
+            [[1, -1], [1, 3]],
+        ),
+    ],
+)
+def test_where_the_base_is_the_unit_bases_and_problems_are_both_random(
+    quantity: dict[str, Any], by_base: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = of_bases(tmp_path, monkeypatch, **quantity)
+    expected = mean_over_seeds(np.array(by_base) / 8).tested
+    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0].estimate
+    assert (found.mean, found.se, found.df) == pytest.approx((100 * expected.mean, 100 * expected.se, expected.df))
+    assert found.mean == pytest.approx(100 * np.mean(by_base) / 8)
+
+
+def test_a_gain_is_measured_from_the_method_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BAPO leads GRPO by 6/32; GRPO leads the whole batch by 2/32 and the base model by 6/32."""
+    lead = {"measure": "gain_share", "of": "bapo", "minus": "grpo"}
+    for name, share in (("whole", 300), ("base", 100)):
+        asked = of_bases(tmp_path / name, monkeypatch, **lead, gain_from=name)
+        found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0].estimate
+        assert found.mean == pytest.approx(share)
+
+
+def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> study.Study:
+    """Write the runs of OF_BASES, each base with a seed of its own, and the file of their study, and load it."""
+    monkeypatch.setattr(places, "file_of", lambda kind, name: root / f"{name}.yaml")
+    root.mkdir(exist_ok=True)
+    rules = {"claim": "it helps", "unit": "base", "gates": [{**GATE, **quantity}]}
+    (root / "asked.yaml").write_text(yaml.safe_dump({"name": "asked", **rules}))
+    bases = []
+    for method, solved in OF_BASES.items():
+        for seed, (model, counts) in enumerate(solved.items(), start=1):
+            bits = {"a": [[1] * count + [0] * (8 - count) for count in counts]}
+            if method == "base":
+                write_evaluation(root / model / "eval", bits)
+                bases.append({"task": "countdown", "model": model, "run": str(root / model)})
+            else:
+                write_run(place(root, method, seed, model=model), bits)
+    cells = [(m, method, n) for method in ("grpo", "whole", "bapo") for n, m in enumerate(("one", "two"), start=1)]
+    return study.load(write_study(root, cells, benchmarks=("a",), bases=bases, name="asked"))
 
 
 @pytest.mark.parametrize(
