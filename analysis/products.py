@@ -31,8 +31,10 @@ COMPARISON = "comparison"
 GATES = "gates"
 #: the table of training prompts by how often the base model solves them
 SOLVE_RATE = "solve_rate"
+#: the table of every difference to the reference by each standard test
+SPECIFICATIONS = "specifications"
 #: tables that every study may have, each in files of its own
-PER_STUDY = (COMPARISON, GATES, SOLVE_RATE)
+PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -97,6 +99,7 @@ OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(GATES, "Gates and decision, written down before the runs", "beyond.gates"),
     Product(SOLVE_RATE, "Training prompts by the base model's solve rate", "beyond.solve_rate"),
+    Product(SPECIFICATIONS, "Every difference by each standard test", "beyond.specifications"),
     Product(FIRST_LOOK, "First look", "tables.first_look"),
 )
 #: figures, the paper's in its order

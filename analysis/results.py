@@ -167,6 +167,12 @@ class Comparison:
     adjusted: float = float("nan")
 
     @property
+    def by_seed_and_problem(self) -> list[np.ndarray]:
+        """Return the differences [S, n] of each benchmark, of the training seeds that both rows have."""
+        a, b = statistics.aligned(self.a.side(self.column), self.b.side(self.column))
+        return [x - y for x, y in zip(a.tables, b.tables, strict=True)]
+
+    @property
     def differ(self) -> bool:
         """Return whether the trained models at hand differ, on new problems too."""
         return self.adjusted < LEVEL

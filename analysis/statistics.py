@@ -5,7 +5,7 @@ Accuracies are fractions in [0, 1]. Intervals are two-sided t intervals, 95% unl
 
 Sources: Miller 2024 "Adding Error Bars to Evals" (problems as clusters, paired differences); Chen et al. 2021 (pass@k);
 Cornfield and Tukey 1956 (variance of the mean of a crossed problems x seeds table); Satterthwaite 1946; Holm 1979;
-Schuirmann 1987 (two one-sided tests).
+Schuirmann 1987 (two one-sided tests); Dunnett 1955 (many against one).
 """
 
 from __future__ import annotations
@@ -281,6 +281,48 @@ def difference(a: Side, b: Side) -> SeedDifference:
     return SeedDifference(**parts, freedom=2.0 if len(trained) == 2 else 1.0)
 
 
+def unpaired(a: Side, b: Side) -> SeedDifference:
+    """Return the mean of a minus the mean of b, paired by problem and not by seed: each side adds its own excess."""
+    return difference(a, Side(b.tables, [-1 - seed for seed in b.seeds]))
+
+
+def pooled(rows: Sequence[Side], a: Side, b: Side) -> Estimate:
+    """Return the mean of a minus the mean of b in one model of all ``rows``, each trained with two or more seeds.
+
+    It is the mixed model of method (fixed), problem, problem x method and seed (random), with one variance of seeds for
+    all methods. Its REML estimates are these mean squares, as the table is balanced, unless the excess falls below 0.
+    """
+    found = [(len(row.tables[0]), *_seed_variance(row.tables)) for row in rows]
+    freedom = sum(df for *_, df in found)
+    excess, variance = (
+        sum(seeds * parts[i] * parts[2] for seeds, *parts in found) / freedom for i in (0, 1)
+    )  # of one seed's mean
+    seeds = sum(1 / len(side.tables[0]) for side in (a, b))
+    means = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(a.tables, b.tables, strict=True)]
+    parts = excess * seeds, variance * seeds, freedom
+    return _with_seeds(float(np.mean([m.mean() for m in means])), _problem_variance(means), [parts])
+
+
+def dunnett(estimates: Sequence[Estimate]) -> np.ndarray:
+    """Return the p-values [m] of m differences to one reference, adjusted for their number.
+
+    P(max |T_j| >= |t_i|) where each T_j is t with the estimate's degrees of freedom and any two, which share the
+    reference, correlate by 1/2 (Dunnett 1955). By Gauss-Hermite quadrature over the reference's mean, and by 200
+    quantiles of the common standard error.
+    """
+    from scipy.special import chdtri, ndtr
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+    shares = (np.arange(200) + 0.5) / 200
+    adjusted = []
+    for e in estimates:
+        scale = np.sqrt(chdtri(e.df, shares) / e.df)[:, None]
+        reach = np.sqrt(2) * abs(e.mean) / e.se * scale
+        inside = (ndtr(nodes + reach) - ndtr(nodes - reach)) ** len(estimates)
+        adjusted.append(1 - float((inside @ weights).mean() / weights.sum()))
+    return np.clip(adjusted, 0, 1)
+
+
 def share_of_gain(
     of: Sequence[np.ndarray], reference: Sequence[np.ndarray], base: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
@@ -293,6 +335,21 @@ def share_of_gain(
     lead, gain = (np.mean([table.mean() for table in tables]) for tables in (d, g))
     ratio = lead / gain
     return [ratio + (x - ratio * y) / gain for x, y in zip(d, g, strict=True)]
+
+
+def over_bases(bases: Sequence[Sequence[np.ndarray]]) -> Estimate:
+    """Return the mean over base models, with seeds nested in bases, and bases, seeds and problems random.
+
+    bases: of each base the tables [S, n_b] of one difference, the same problems in all. What bases add to the variance
+    is at least what their seeds alone would add, since a base's number is a mean over its seeds. The mean squares of
+    this balanced table are the REML estimates, and one that falls below another stands at it.
+    """
+    of_base = [np.stack(tables) for tables in zip(*([t.mean(axis=0) for t in base] for base in bases), strict=True)]
+    excess, variances, freedom = zip(*map(_seed_variance, bases), strict=True)
+    seeds = sum(excess) / len(bases) ** 2, sum(variances) / len(bases) ** 2, sum(freedom)
+    part = max(_seed_variance(of_base), seeds if freedom[0] else (0.0, 0.0, 0.0))
+    means = [t.mean(axis=0) for t in of_base]
+    return _with_seeds(float(np.mean([m.mean() for m in means])), _problem_variance(means), [part])
 
 
 def mean_over_bases(bases: Sequence[Estimate]) -> Estimate:

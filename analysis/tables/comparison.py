@@ -178,7 +178,7 @@ def _pooled(same: Sequence[Compared], methods: Sequence[str], column: str, title
     """Yield one pooled row a method, in points, with Holm's p over these rows."""
     block = same[0].block
     pairs = {method: [c.against[column][method] for c in same] for method in methods}
-    pooled = {m: statistics.mean_over_bases([p.difference.tested for p in of]) for m, of in pairs.items()}
+    pooled = {method: statistics.over_bases([pair.by_seed_and_problem for pair in of]) for method, of in pairs.items()}
     adjusted = statistics.holm([e.p for e in pooled.values()])
     for (method, e), p in zip(pooled.items(), adjusted, strict=True):
         margin = float(np.mean([pair.margin for pair in pairs[method]]))

@@ -252,6 +252,67 @@ def test_the_base_is_a_random_effect() -> None:
     assert (alike.mean, alike.se, alike.df) == (pytest.approx(1.0005), pytest.approx(0.6), 4)
 
 
+def test_bases_seeds_and_problems_are_one_mixed_model() -> None:
+    """Three bases, two seeds, two problems, no interaction: the base's variance, or its seeds' where that is more."""
+    problems, seeds = np.array([0.0, 0.2]), np.array([[-0.1], [0.1]])
+
+    def bases(*effects: float) -> list[list[np.ndarray]]:
+        return [[effect + seeds + problems] for effect in effects]
+
+    of_problems = 0.02 / 2  # var(0, 0.2) / 2 problems, 1 degree of freedom
+    apart = s.over_bases(bases(0.0, 0.5, 1.0))  # var(0, 0.5, 1) / 3 = 1/12, 2 degrees
+    assert (apart.mean, apart.se) == (pytest.approx(0.6), pytest.approx((of_problems + 1 / 12) ** 0.5))
+    assert apart.df == pytest.approx((of_problems + 1 / 12) ** 2 / (of_problems**2 / 1 + (1 / 12) ** 2 / 2))
+    alike = s.over_bases(bases(0.0, 0.0, 0.0))  # a base's mean over seeds has var(-0.1, 0.1) / 2 = 0.01
+    assert alike.se == pytest.approx((of_problems + 0.01 / 3) ** 0.5)
+    one_seed = s.over_bases([[x[:1] for x in base] for base in bases(0.0, 0.5, 1.0)])
+    assert one_seed.se == pytest.approx(apart.se)
+
+
+def test_the_pooled_model_has_one_variance_of_seeds() -> None:
+    """Two rows of two seeds and the reference, without interaction: seeds' variances 0.02, 0.08 and 0 in one seed."""
+    problems = np.array([0.0, 0.1, 0.5])
+    a, b, c = (s.Side([spread * np.array([[-0.1], [0.1]]) + problems], [1, 2]) for spread in (1, 2, 0))
+    found = s.pooled([a, b, c], a, c)
+    # no problem differs between rows; one variance (0.02 + 0.08 + 0) / 3, of two means of two seeds
+    assert (found.mean, found.se, found.df) == (pytest.approx(0), pytest.approx((0.1 / 3) ** 0.5), pytest.approx(3))
+    assert s.unpaired(a, c).tested.se == pytest.approx(0.02**0.5 / 2**0.5)
+    assert s.difference(a, c).by_seed and not s.unpaired(a, c).by_seed
+
+
+@pytest.mark.parametrize(("rows", "seeds"), [(1, 5), (6, 8), (28, 3)])
+def test_dunnetts_p_values_are_scipys(rows: int, seeds: int) -> None:
+    random = np.random.default_rng(rows)
+    others, one = random.normal(0.4, 1, (rows, seeds)), random.normal(0, 1, seeds)
+    df = (rows + 1) * (seeds - 1)
+    variance = (others.var(axis=1, ddof=1).sum() + one.var(ddof=1)) / (rows + 1)
+    estimates = [s.Estimate(float(x.mean() - one.mean()), float((2 * variance / seeds) ** 0.5), df) for x in others]
+    theirs = stats.dunnett(*others, control=one, random_state=random).pvalue
+    assert s.dunnett(estimates) == pytest.approx(theirs, abs=1e-3)
+
+
+@pytest.mark.parametrize(("bases", "seeds"), [(3, 8), (24, 1)])
+def test_intervals_over_bases_cover_the_truth(bases: int, seeds: int) -> None:
+    """In 300 draws of a difference of 0, with a standard deviation between bases of 0.6 seeds', 95% up to chance."""
+    random, draws = np.random.default_rng(bases), 300
+    covered = 0
+    for _ in range(draws):
+        table = random.normal(0, 1.4, (bases, seeds, 1)) + random.normal(0, 0.6, (bases, 1, 1))
+        table = table + random.normal(0, 3.5, 200) + random.normal(0, 10, (bases, seeds, 200))
+        estimate = s.over_bases([[base] for base in table])
+        covered += estimate.low < 0 < estimate.high
+    assert 0.91 <= covered / draws <= 0.99
+
+
+def test_the_ledger_takes_the_wider_interval_over_bases() -> None:
+    # 1, 3, 5: sd 2, SE 2 / sqrt(3), 2 degrees; each base by itself is sure to 0.1
+    found = s.mean_over_bases([s.Estimate(x, 0.1, 9) for x in (1.0, 3.0, 5.0)])
+    assert (found.mean, found.se, found.df) == (3.0, pytest.approx(2 / 3**0.5), 2)
+    # bases that agree by chance do not shrink what each of them says
+    alike = s.mean_over_bases([s.Estimate(1.0, 0.5, 9), s.Estimate(1.001, 0.7, 4)])
+    assert (alike.mean, alike.se, alike.df) == (pytest.approx(1.0005), pytest.approx(0.6), 4)
+
+
 def test_difference_of_sides_that_share_no_seed() -> None:
     random = np.random.default_rng(16)
     hard = random.beta(0.7, 1.3, (1, 50))

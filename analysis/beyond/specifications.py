@@ -1,0 +1,109 @@
+"""What a difference to the reference is by every standard test, so that a verdict that hangs on the choice is seen.
+
+Paired: by problem and seed, with Holm's correction, as in a study's comparison. Unpaired: by problem alone, likewise.
+Pooled: the mixed model of all rows with one variance of seeds, corrected after Dunnett (``statistics.pooled``). As
+much compute, or as many updates, is another question than as many rollouts, so each is corrected apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis import results, statistics, text
+from analysis.page import Page, Table
+from analysis.products import SPECIFICATIONS
+from analysis.results import LEVEL, Result
+from analysis.statistics import Estimate
+from analysis.study import Block, Study
+from bapo.errors import UserError
+
+#: budgets whose rows are a family of their own
+FAMILIES = ("compute", "updates")
+TESTS = ("paired", "unpaired", "pooled")
+
+
+def family(method: str) -> str:
+    """Return which rows a row is corrected with: its budget, where that is no number of steps or rollouts."""
+    return next((name for name in FAMILIES if name in method.split("+")), "")
+
+
+def compare(block: Block, study: Study) -> dict[str, list[dict[str, Any]]]:
+    """Return, of each benchmark and their average by title, a row a method in points.
+
+    Raises UserError without the reference.
+    """
+    rows = {row.method: row for row in results.collect(block, study)}
+    if study.reference not in rows:
+        raise UserError(f"{study.name}: {block.title} has no run of {study.reference}, so nothing is compared")
+    reference = rows[study.reference]
+    trained = [row for row in rows.values() if len(row.seeds) > 1]
+    others = [row for row in trained if row is not reference]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for column, title in results.columns(block):
+        of_column = []
+        for name in dict.fromkeys(family(row.method) for row in others):
+            of_family = [row for row in others if family(row.method) == name]
+            of_column += _rows(of_family, trained, reference, block, column)
+        found[title] = sorted(of_column, key=lambda row: list(rows).index(row["method"]))
+    return found
+
+
+def _rows(
+    others: Sequence[Result], trained: Sequence[Result], reference: Result, block: Block, column: str
+) -> list[dict[str, Any]]:
+    """Return the rows of one family in one column."""
+    sides, beside = [row.side(column) for row in others], reference.side(column)
+    estimates: dict[str, list[Estimate]] = {
+        "paired": [statistics.difference(side, beside).tested for side in sides],
+        "unpaired": [statistics.unpaired(side, beside).tested for side in sides],
+        "pooled": [statistics.pooled([row.side(column) for row in trained], side, beside) for side in sides],
+    }
+    adjusted = {name: statistics.holm([e.p for e in estimates[name]]) for name in ("paired", "unpaired")}
+    adjusted["pooled"] = statistics.dunnett(estimates["pooled"])
+    found = []
+    for i, row in enumerate(others):
+        line: dict[str, Any] = {
+            **block.keys(row.method),
+            "title": row.title,
+            "benchmark": column,
+            "reference": reference.method,
+        }
+        for test in TESTS:
+            line |= text.columns(test, estimates[test][i], "low", "high") | {f"p_{test}": float(adjusted[test][i])}
+        found.append(line | {"verdict": verdict([line[f"p_{test}"] for test in TESTS], line["paired"])})
+    return found
+
+
+def verdict(p_values: Sequence[float], mean: float) -> str:
+    """Say what all tests say of a difference, or that it depends on the test."""
+    significant = {p < LEVEL for p in p_values}
+    if len(significant) > 1:
+        return "depends on the test"
+    return ("above" if mean > 0 else "below") if significant.pop() else "not significant"
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
+    numbers, tables = [], []
+    for block in study.blocks:
+        for column, rows in compare(block, study).items():
+            numbers += rows
+            cells = [
+                {
+                    "Row": row["title"].lstrip("+"),
+                    f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
+                    **{test.capitalize(): _interval(row, test) for test in TESTS},
+                    "By all three": row["verdict"],
+                }
+                for row in rows
+            ]
+            tables.append(Table.of(f"{block.title}: {column}", cells))
+    page = Page.of(study, f"Specifications: {study.title}", tables, text.words(SPECIFICATIONS, level=LEVEL))
+    return page.write(out, f"{SPECIFICATIONS}_{study.name}", numbers)
+
+
+def _interval(row: dict[str, Any], test: str) -> str:
+    low, high = (text.signed(row[f"{test}_{end}"]) for end in ("low", "high"))
+    return f"{low} to {high}, p {text.p_number(row[f'p_{test}'])}"

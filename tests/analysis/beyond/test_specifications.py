@@ -1,0 +1,69 @@
+"""The table of every difference by three standard tests: verdicts, families, and the numbers of ``statistics``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.runs import place, write_run, write_study
+
+from analysis import statistics, study
+from analysis.beyond import specifications
+
+#: solved of 8 samples of four problems, by seed
+SOLVED = {
+    "grpo": [(4, 2, 5, 1), (4, 3, 5, 1), (3, 2, 5, 2)],
+    "bapo+rollouts": [(8, 6, 8, 5), (8, 7, 8, 5), (7, 6, 8, 6)],
+    "bapo+compute": [(4, 2, 5, 1), (4, 3, 4, 2), (3, 2, 5, 2)],
+    "dapo": [(4, 3, 5, 1), (3, 3, 5, 2), (3, 2, 6, 2)],
+}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> pd.DataFrame:
+    """Return the table of the benchmark, by method."""
+    for method, seeds in SOLVED.items():
+        for seed, counts in enumerate(seeds, start=1):
+            write_run(place(tmp_path, method, seed), {"a": [[1] * c + [0] * (8 - c) for c in counts]})
+    cells = [("tiny", method, seed) for method in SOLVED for seed in (1, 2, 3)]
+    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
+    csv, page, _ = specifications.write(loaded, tmp_path / "out")
+    assert "BAPO" in page.read_text()
+    frame = pd.read_csv(csv)
+    return frame[frame["benchmark"] == "a"].set_index("method")
+
+
+def side(method: str) -> statistics.Side:
+    return statistics.Side([np.array(SOLVED[method]) / 8], [1, 2, 3])
+
+
+def test_each_test_is_corrected_over_its_family(rows: pd.DataFrame) -> None:
+    """DAPO and BAPO with equal rollouts are one family of two, and BAPO with equal compute is another, of one."""
+    reference, trained = side("grpo"), [side(method) for method in SOLVED]
+    for family in (["bapo+rollouts", "dapo"], ["bapo+compute"]):
+        paired = [statistics.difference(side(m), reference).tested for m in family]
+        unpaired = [statistics.unpaired(side(m), reference).tested for m in family]
+        pooled = [statistics.pooled(trained, side(m), reference) for m in family]
+        for i, method in enumerate(family):
+            assert rows.paired[method] == pytest.approx(100 * paired[i].mean, abs=1e-4)
+            assert rows.pooled_low[method] == pytest.approx(100 * pooled[i].low, abs=1e-4)
+            assert rows.p_paired[method] == pytest.approx(statistics.holm([e.p for e in paired])[i], abs=1e-4)
+            assert rows.p_unpaired[method] == pytest.approx(statistics.holm([e.p for e in unpaired])[i], abs=1e-4)
+            assert rows.p_pooled[method] == pytest.approx(statistics.dunnett(pooled)[i], abs=1e-4)
+    assert rows.verdict["bapo+rollouts"] == "above" and rows.verdict["dapo"] == "not significant"
+
+
+@pytest.mark.parametrize(
+    ("p_values", "mean", "verdict"),
+    [
+        ((0.01, 0.02, 0.049), 1.0, "above"),
+        ((0.01, 0.02, 0.049), -1.0, "below"),
+        ((0.051, 0.2, 0.9), 1.0, "not significant"),
+        ((0.01, 0.02, 0.051), 1.0, "depends on the test"),
+        ((0.9, 0.9, 0.001), -1.0, "depends on the test"),
+    ],
+)
+def test_a_verdict_is_that_of_all_tests(p_values: tuple[float, ...], mean: float, verdict: str) -> None:
+    assert specifications.verdict(p_values, mean) == verdict
