@@ -83,6 +83,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))
     studies = path("--study", "FILE.json", "results/SCALE/studies/*.json", required=True, nargs="+")
     command("claims", _claims, studies, OUT)
+    command("overview", _overview, studies, OUT)
 
     license = ("--license", {"metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
     command("export", _export, RESULTS, path("--out", "CRATE", "a new folder", required=True), license)
@@ -122,6 +123,12 @@ def _claims(options: argparse.Namespace) -> Made:
     studies = view.load_studies(options.study)
     files = ledger.write(ledger.ledger(entries.read(), studies), studies, options.out)
     return Made(files, options.study)
+
+
+def _overview(options: argparse.Namespace) -> Made:
+    from analysis.figures import overview
+
+    return Made(overview.write([study.load(file) for file in options.study], options.out), options.study)
 
 
 def _import(options: argparse.Namespace) -> Made:

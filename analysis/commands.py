@@ -7,6 +7,7 @@
 OF_ANALYSIS = {
     "audit": "Check the paper's printed numbers by arithmetic.",
     "claims": "Judge the paper's claims by finished runs.",
+    "overview": "Draw BAPO minus GRPO of several studies in one picture.",
     "import": "Import another project's training log or evaluation as a run directory.",
     "watch": "Show what runs and what is done.",
     "report": "Write one HTML page of a scale's results that opens from disk.",

@@ -59,10 +59,10 @@ def figures(numbers: tuple[int, ...]) -> list[str]:
 
 def measured(folder: Path) -> dict[str, Any]:
     """Make everything in an empty folder; return its numbers by file."""
+    from analysis.__main__ import main  # before tests/ is on the path, which has a folder of this name
+
     sys.path.insert(0, str(ROOT / "tests"))
     from support.simulated import write_all
-
-    from analysis.__main__ import main
 
     with contextlib.chdir(folder):
         write_all(HOME)

@@ -1,0 +1,112 @@
+"""BAPO minus GRPO in every study at once: what it depends on is the budget, the task and the base model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import paper, results, statistics, style, text
+from analysis.results import AVERAGE
+from analysis.study import Block, Study
+from analysis.tables.comparison import kind_of_base
+from bapo.errors import UserError
+
+STEM = "bapo_minus_grpo"
+TITLE = "BAPO minus GRPO in every study"
+REFERENCE, METHOD = "grpo", "bapo"
+#: BAPO's row with a budget -> heading, colour; in the order of the picture
+BUDGETS = {
+    METHOD: ("As in the paper's Table 1: as many steps, a tenth more samples", style.ORANGE),
+    f"{METHOD}+rollouts": ("As many samples", style.VERMILLION),
+    f"{METHOD}+updates": ("As many updates", style.BLUE),
+    f"{METHOD}+compute": ("As much compute", style.GREEN),
+}
+
+
+def data(studies: Sequence[Study]) -> pd.DataFrame:
+    """Return a row a budget, task and base model, in points with the 95% interval, and the paper's difference.
+
+    Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
+    model and budget the one with more seeds. Raises UserError where no study has both methods.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for study in studies:
+        for kind, blocks in _kinds(study).items():
+            for row in _rows(blocks, study):
+                key = row["method"], kind
+                if key not in found or row["runs"] > found[key]["runs"]:
+                    found[key] = row
+    if not found:
+        raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
+    frame = pd.DataFrame(found.values())
+    order = {method: i for i, method in enumerate(BUDGETS)}
+    return frame.sort_values(["method"], key=lambda names: names.map(order), kind="stable", ignore_index=True)
+
+
+def _kinds(study: Study) -> dict[str, list[Block]]:
+    """Return the blocks of each kind of base model."""
+    kinds: dict[str, list[Block]] = {}
+    for block in study.blocks:
+        kinds.setdefault(kind_of_base(block) or block.model, []).append(block)
+    return kinds
+
+
+def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
+    """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases where they are several."""
+    first, of_block = blocks[0], [{row.method: row for row in results.collect(b, study)} for b in blocks]
+    printed = paper.match(first.task, first.model, first.paper_model)
+    for method in BUDGETS:
+        if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
+            continue
+        pairs = [results.difference(rows[method], rows[REFERENCE], AVERAGE) for rows in of_block]
+        estimate = pairs[0].difference.tested
+        if len(pairs) > 1:
+            estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])
+        theirs = [printed.value(name, AVERAGE) for name in (METHOD, REFERENCE)] if printed else [None, None]
+        yield {
+            "method": method,
+            "task": first.task_title,
+            "model": first.model_title if len(blocks) == 1 else f"{len(blocks)} base models",
+            "runs": sum(len(pair.difference.by_seed) for pair in pairs),
+            "points": 100 * estimate.mean,
+            "low": 100 * estimate.low,
+            "high": 100 * estimate.high,
+            "paper": np.nan if None in theirs or method != METHOD else theirs[0] - theirs[1],
+            "study": study.name,
+        }
+
+
+def write(studies: Sequence[Study], out: Path) -> list[Path]:
+    """Write the picture and its data. Raises UserError as :func:`data`."""
+    frame = data(studies)
+    with style.settings():
+        return style.save(_figure(frame), frame, out, STEM, TITLE)
+
+
+def _figure(frame: pd.DataFrame) -> Figure:
+    shown = [method for method in BUDGETS if method in set(frame["method"])]
+    headings = {method: i for i, method in enumerate(shown)}
+    places = frame.index + 1.4 * frame["method"].map(headings) + 1  # a heading above each budget
+    fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
+    axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
+    for method in shown:
+        heading, colour = BUDGETS[method]
+        rows = frame[frame["method"] == method]
+        at = places[rows.index]
+        style.whiskers(axes, rows["points"], at, (rows["low"], rows["high"]), capsize=0, color=colour, fmt="o")
+        axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=style.BLACK)
+        axes.annotate(
+            heading, (0, at.min() - 0.9), xycoords=("axes fraction", "data"), va="center", weight="bold", fontsize=7.5
+        )
+    names = frame["task"] + ", " + frame["model"] + " (" + frame["runs"].astype(str) + ")"
+    axes.set_yticks(places, names)
+    axes.set_ylim(places.max() + 0.7, places.min() - 1.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("BAPO minus GRPO, points of average accuracy")
+    return fig
