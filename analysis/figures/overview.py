@@ -43,9 +43,8 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
                     found[key] = row
     if not found:
         raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
-    frame = pd.DataFrame(found.values())
-    order = {method: i for i, method in enumerate(BUDGETS)}
-    return frame.sort_values(["method"], key=lambda names: names.map(order), kind="stable", ignore_index=True)
+    rows = sorted(found.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
+    return pd.DataFrame(rows)
 
 
 def _kinds(study: Study) -> dict[str, list[Block]]:
@@ -57,7 +56,7 @@ def _kinds(study: Study) -> dict[str, list[Block]]:
 
 
 def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
-    """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases where they are several."""
+    """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases if several."""
     first, of_block = blocks[0], [{row.method: row for row in results.collect(b, study)} for b in blocks]
     printed = paper.match(first.task, first.model, first.paper_model)
     for method in BUDGETS:
@@ -67,7 +66,7 @@ def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
         estimate = pairs[0].difference.tested
         if len(pairs) > 1:
             estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])
-        theirs = [printed.value(name, AVERAGE) for name in (METHOD, REFERENCE)] if printed else [None, None]
+        theirs, other = (printed.value(name, AVERAGE) if printed else None for name in (METHOD, REFERENCE))
         yield {
             "method": method,
             "task": first.task_title,
@@ -76,7 +75,7 @@ def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
             "points": 100 * estimate.mean,
             "low": 100 * estimate.low,
             "high": 100 * estimate.high,
-            "paper": np.nan if None in theirs or method != METHOD else theirs[0] - theirs[1],
+            "paper": np.nan if theirs is None or other is None or method != METHOD else theirs - other,
             "study": study.name,
         }
 

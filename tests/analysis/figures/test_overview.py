@@ -1,0 +1,49 @@
+"""BAPO minus GRPO in every study: which rows there are, and their numbers by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.runs import place, write_run, write_study
+
+from analysis import study
+from analysis.figures import overview
+from bapo.errors import UserError
+
+GRPO, BAPO = [(2, 4), (2, 5), (3, 4)], [(4, 6), (3, 7), (5, 6)]
+#: of a base model: what makes it, by the seed of its weights
+MADE = {"task": {"name": "countdown"}, "data": {}, "model": {"name": "tiny", "title": "Tiny"}}
+
+
+def a_study(root: Path, models: dict[str, int], methods: tuple[str, ...], seeds: int, name: str) -> study.Study:
+    """Write and load runs of two problems with 8 samples. models: the seed of each base model's weights."""
+    for model, base in models.items():
+        for method in methods:
+            for seed, counts in enumerate((GRPO if method == "grpo" else BAPO)[:seeds], start=1):
+                bits = {"a": [[1] * c + [0] * (8 - c) for c in counts]}
+                config = {**MADE, "model": {"name": model, "title": model}, "base": {"seed": base}}
+                write_run(place(root, method, seed, model=model), bits, config=config)
+    cells = [(model, method, seed) for model in models for method in methods for seed in range(1, seeds + 1)]
+    return study.load(write_study(root, cells, benchmarks=("a",), name=name))
+
+
+def test_a_row_is_a_budget_and_a_kind_of_base_with_the_most_runs(tmp_path: Path) -> None:
+    few = a_study(tmp_path / "few", {"tiny": 0}, ("grpo", "bapo", "bapo+rollouts"), 2, "few")
+    more = a_study(tmp_path / "more", {"tiny": 0, "tiny+base_2": 1}, ("grpo", "bapo+rollouts"), 3, "more")
+    frame = overview.data([few, more])
+    assert frame[["method", "model", "runs", "study"]].to_numpy().tolist() == [
+        ["bapo", "Tiny", 2, "few"],
+        ["bapo+rollouts", "2 base models", 6, "more"],
+    ]
+    # eighths: 2, 2, then 1, 2 more than GRPO, on two problems
+    assert frame["points"].tolist() == pytest.approx([100 * 7 / 4 / 8, 100 * (2 + 2 + 1 + 2 + 2 + 2) / 6 / 8])
+    written = overview.write([few, more], tmp_path / "out")
+    assert {file.suffix for file in written} == {".pdf", ".png", ".svg", ".csv"}
+    assert pd.read_csv(tmp_path / "out" / "bapo_minus_grpo.csv")["paper"].notna().tolist() == [True, False]
+
+
+def test_studies_without_both_methods_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="1 studies"):
+        overview.data([a_study(tmp_path, {"tiny": 0}, ("grpo",), 2, "one")])
