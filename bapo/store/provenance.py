@@ -36,7 +36,10 @@ PACKAGES = (
 
 
 def git_state() -> Json:
-    """Return {"commit", "dirty"} of the checkout that the package runs from; their values are None outside one."""
+    """Return {"commit", "dirty"} of the checkout that the package runs from.
+
+    Outside one, such as in a copy on a machine that lends its GPU, the commit is what ``BAPO_COMMIT`` says, or None.
+    """
     command = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         commit, changes = (
@@ -45,7 +48,7 @@ def git_state() -> Json:
         )
         return {"commit": commit, "dirty": bool(changes)}
     except (OSError, subprocess.SubprocessError):
-        return {"commit": None, "dirty": None}
+        return {"commit": os.environ.get("BAPO_COMMIT") or None, "dirty": None}
 
 
 @lru_cache(maxsize=1)
