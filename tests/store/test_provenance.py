@@ -67,6 +67,16 @@ def test_the_record_of_a_table_by_hand(results: Path, capsys: pytest.CaptureFixt
     assert len(printed(capsys, results.parents[1] / "elsewhere" / "smoke" / "tables" / "table1.csv")["inputs"]) == 4
 
 
+@pytest.mark.parametrize(("given", "commit"), [("18869cd", "18869cd"), ("", None)])
+def test_a_copy_without_a_git_folder_has_the_commit_that_it_is_given(
+    given: str, commit: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("BAPO_COMMIT", given)
+    assert provenance.git_state() == {"commit": commit, "dirty": None}
+
+
 def test_the_manifest_of_a_run_for_its_files(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = results / "countdown" / "tiny" / "grpo" / "seed1"
     assert printed(capsys, run / "eval" / STEPS)["identity"] == "eeee"
