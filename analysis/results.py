@@ -16,7 +16,7 @@ from bapo.errors import UserError
 
 #: the column of means, the model before training, and the method whose gain over it is the scale of effects
 AVERAGE, BASE, SCALE = paper.AVERAGE, paper.BASE, paper.REFERENCE
-#: of the paper's effect: a difference that is surely smaller is told apart from it, if not from 0
+#: of the paper's effect: a difference that is surely smaller is none of that size
 MARGIN = 0.5
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
@@ -188,7 +188,7 @@ class Comparison:
 
 
 def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) -> str:
-    """Return above, below, "no effect larger than" the margin, or else "not told apart".
+    """Return above, below, "no effect larger than" the margin, or else "not significant".
 
     difference, margin: fractions; one training seed of a side makes one model, so it shows no equivalence of methods.
     """
@@ -196,7 +196,7 @@ def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) ->
         return "above" if difference.mean > 0 else "below"
     if difference.several_seeds and difference.tested.equivalent(margin):
         return f"no effect larger than {text.number(100 * margin)} points"
-    return "not told apart"
+    return "not significant"
 
 
 def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comparison | None:

@@ -32,7 +32,7 @@ LOOKS = {
     "above": (style.BLUE, "o"),
     "below": (style.VERMILLION, "v"),
     "no effect": (style.GREY, "D"),
-    "not told apart": (style.GREY, "s"),
+    "not significant": (style.GREY, "s"),
 }
 
 

@@ -81,7 +81,7 @@ def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = Non
         exceptions = 100 - m.estimate.mean
         holds = exceptions <= 1e-9
         return Verdict(REPRODUCED if holds else CONTRADICTED, "" if holds else f"exceptions: {exceptions:.2g}%", part)
-    # with one training seed the interval is that of new problems: it tells two models apart, not two methods
+    # with one training seed the interval is that of new problems: it compares two models, not two methods
     bands = {part: band(rule, paper, m.margin) for part, m in measures.items()}
     sides = {part: side(m.estimate, *bands[part]) if m.seeds > 1 else 0 for part, m in measures.items()}
     ps = {part: p_value(m.estimate, *bands[part]) for part, m in measures.items()}

@@ -67,7 +67,7 @@ def _meaning(rows: Sequence[Result]) -> list[str]:
     said = text.words("gains", gains=", ".join(gains)) if gains else []
     for other in others:
         if pair := results.between(pairs, last.method, other.method):
-            told = "these two models differ" if pair.differ else "these two models cannot be told apart"
+            told = "these two models differ" if pair.differ else "the difference of these two models is not significant"
             said.append(f"{_name(last)} minus {_name(other)}: {_points(pair)} points; {told}.")
     return said
 

@@ -43,7 +43,7 @@ def _interval(c: Comparison) -> str:
 
 def _verdict(c: Comparison, a: str, b: str) -> str:
     if c.differ and not c.real:
-        return "these trained models differ; with one training seed the methods cannot be told apart"
+        return "these trained models differ; one training seed does not show that the methods do"
     return f"{a} is significantly {c.verdict} {b}" if c.real else c.verdict
 
 

@@ -57,7 +57,7 @@ def splits(folder: Path) -> dict[str, pd.DataFrame]:
     """Return every problem file of a data folder, checked against its summary's fingerprints.
 
     Columns: id; prompt: the users' messages; content: a prompt and its diagrams, to compare; form: what is asked,
-    whatever it looks like, of a task that tells these apart.
+    whatever it looks like, of a task that distinguishes these.
     """
     files = verify_files(folder)["files"]
     return {Path(name).stem: _split(folder / name) for name in files if name.endswith(".parquet")}

@@ -67,7 +67,7 @@ def test_rows_over_bases_by_hand(root: Path) -> None:
     assert (row["base_1"], row["base_2"], row["difference"]) == pytest.approx((20, 0, 10))
     # sd sqrt(200), SE 10, t with one degree of freedom: 12.706; wider than what each base says of itself
     assert row["difference_high"] == pytest.approx(10 + 12.706 * 10, rel=1e-4)
-    assert (row["bases"], row["seeds"], row["verdict"]) == (2, 2, "not told apart")
+    assert (row["bases"], row["seeds"], row["verdict"]) == (2, 2, "not significant")
     assert row["p"] == pytest.approx(0.5) and tables[0].header[:3] == ["Method", "Each base", "Avg minus reference"]
 
 

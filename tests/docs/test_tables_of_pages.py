@@ -141,13 +141,13 @@ PRODUCT = """## Countdown
 | Method | CD | Avg | Verdict |
 | :-- | --: | --: | :-- |
 | **Base** | 14.2 ± 1.6 | 11.1 ± 0.9 | |
-| +GRPO | 25.9 ± 2.9 (sd 1.4) | **21.4 ± 1.8** (sd 0.4) | not told apart |
+| +GRPO | 25.9 ± 2.9 (sd 1.4) | **21.4 ± 1.8** (sd 0.4) | not significant |
 """
 PAGE = """
 <!-- evidence: laptop/table1 table1 -->
 | method | Avg | Verdict |
 |---|---|---|
-| GRPO | 21.4 ± 1.8 | not told apart |
+| GRPO | 21.4 ± 1.8 | not significant |
 """
 
 
@@ -158,7 +158,7 @@ PAGE = """
         ("21.4 ± 1.8", "21.4", []),
         ("21.4 ± 1.8", "21.5 ± 1.8", ["GRPO, Avg: 21.5 ± 1.8, but the evidence gives 21.4 ± 1.8 (sd 0.4)"]),
         ("21.4 ± 1.8", "2", ["GRPO, Avg: 2, but"]),
-        ("not told apart", "", ["GRPO, Verdict: , but"]),
+        ("not significant", "", ["GRPO, Verdict: , but"]),
         ("| GRPO", "| DAPO", ["no row DAPO"]),
         ("| Avg", "| Mean", ["no column Mean"]),
     ],

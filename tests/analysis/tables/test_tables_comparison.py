@@ -128,12 +128,12 @@ def test_verdicts_by_the_margin() -> None:
     for each, verdict in {
         # d of the four problems, the same in both seeds: SE = sd / 2, t with 3 degrees: 2.353 (90%), 3.182 (95%)
         (0.01, 0.01, -0.01, -0.01): "no effect larger than 4.5 points",  # SE 0.58 points, 90% interval to 1.36
-        (0.04, 0.04, -0.04, -0.04): "not told apart",  # SE 2.31, to 5.43
-        (0.02, 0.02, 0.01, 0.01): "above",  # 1.5 with SE 0.29: within the margin, and told apart from 0
+        (0.04, 0.04, -0.04, -0.04): "not significant",  # SE 2.31, to 5.43
+        (0.02, 0.02, 0.01, 0.01): "above",  # 1.5 with SE 0.29: within the margin, and different from 0
         (-0.2, -0.2, -0.1, -0.1): "below",
     }.items():
         rows = [row("bapo", [[0.5 + d for d in each]] * 2, (1, 2)), grpo]
         assert against(rows, grpo, "a", points)["bapo"].verdict == verdict
         assert against(rows, grpo, "a")["bapo"].verdict != "no effect larger than 4.5 points"  # without a margin
     one = [row("bapo", [[0.51, 0.49] * 2], (1,)), row("grpo", [[0.5] * 4], (1,))]  # one seed is one model
-    assert against(one, one[1], "a", points)["bapo"].verdict == "not told apart"
+    assert against(one, one[1], "a", points)["bapo"].verdict == "not significant"
