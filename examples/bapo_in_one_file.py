@@ -63,12 +63,12 @@ def loss(log_pi: Tensor, entropy: Tensor, log_alpha: Tensor, advantage: Tensor, 
     """
     a = advantage[:, None]
     rho = torch.exp(log_pi - log_alpha)  # the ratios below equation 3
-    # choice: equation 3 has no clip, but Algorithm 1 joins "any GRPO-like" method, so the clip is equation 1's
+    # choice: equation 3 has no clip; the paper joins Algorithm 1 to "any GRPO-like RLVR algorithm", which clips so
     objective = torch.minimum(rho * a, rho.clamp(1 - epsilon, 1 + epsilon) * a)  # equation 1
     # choice: the authors' framework (verl) limits how much one token with a negative advantage can weigh
     objective = torch.where(a < 0, torch.maximum(objective, 3 * a), objective)
-    # D_KL(pi || alpha) of equation 3. choice: verl's estimator, which is never negative, and its limit
-    kl = (torch.exp(log_alpha - log_pi) - (log_alpha - log_pi) - 1).clamp(max=10)
+    # choice: the KL is equation 3's, to alpha, not equation 1's, to a reference; verl's estimator and its limit of 10
+    kl = (torch.exp(log_alpha - log_pi) - (log_alpha - log_pi) - 1).clamp(max=10)  # equation 3
     objective = objective - beta * kl + ENTROPY * entropy  # equation 3; Table 3 adds the entropy
     mean_over_tokens = (objective * mask).sum(1) / mask.sum(1)  # 1/|y| of equation 1
     # choice: one mean over the union of line 17, not two expectations; a smaller last mini-batch weighs less
@@ -80,7 +80,7 @@ def loss(log_pi: Tensor, entropy: Tensor, log_alpha: Tensor, advantage: Tensor, 
 
 @dataclass
 class Group:
-    """One prompt with its G responses, equation 4."""
+    """Equation 4: one prompt with its G responses."""
 
     x: Problem  # x.id is u, the identifier
     tokens: Tensor  # [G, PROMPT + RESPONSE]: the prompt, padded on the left, and the responses y, padded on the right
@@ -91,7 +91,7 @@ class Group:
 
     @property
     def mu(self) -> float:
-        """Estimate the expected reward of definition 3.1. G and B are powers of two, so comparisons are exact."""
+        """Estimate the expected reward of definition 3.1. G and B are powers of two, so thresholds are met exactly."""
         return float(self.r.mean())
 
 
@@ -110,8 +110,9 @@ def build_batch(
     """Return X1, X2 and X3, and update both buffers in place: lines 8 to 19 of Algorithm 1."""
     # choice: r_tot, the "global average performance", is the mean reward of this step
     r_tot = sum(g.mu for g in X_on) / len(X_on)
+    # choice: as printed, c2 and c3 rise with r_tot, although the sentence before says "from easier to harder"
     c2 = r_tot * (c2_high - c2_low) + c2_low  # equation 8
-    c3 = r_tot * (c3_high - c3_low) + c3_low
+    c3 = r_tot * (c3_high - c3_low) + c3_low  # equation 8
     B_high[:] = [g for g in B_high if g.t >= t - 3]  # section 3.2: "the three most recent steps"
 
     X1 = [g for g in X_on if 1 / G <= g.mu <= (G - 1) / G]  # equation 5, first term; line 11
@@ -174,7 +175,7 @@ def train(
 
 
 def update(pi: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, groups: list[Group]) -> None:
-    """Take one step of Adam on a mini-batch."""
+    """Take one step of Adam on a mini-batch: line 18, without a critic."""
     mask = torch.cat([g.mask for g in groups])
     log_alpha = torch.cat([g.log_alpha for g in groups])  # as stored, for X3 too: alpha_B of equation 4
     advantage = torch.cat([advantages(g.r) for g in groups])

@@ -38,7 +38,7 @@ STEPS, SMALL = 6, {"B": 16, "MINI_BATCH": 4, "v": 2, "m": 2}
 
 @dataclass
 class Record:
-    """What a run computed: ids of X1, X2, X3 and advantages [G] by step, losses and gradients by update."""
+    """What a run computed: ids of X1, X2, X3 by step, arrays by group of a batch, losses and gradients by update."""
 
     parts: list[list[list[str]]] = field(default_factory=list)
     advantages: list[np.ndarray] = field(default_factory=list)
@@ -153,7 +153,7 @@ def test_it_trains_as_the_torch_engine_does(one_file, tmp_path, monkeypatch):
         np.testing.assert_allclose(mine[:, : engines.shape[1]], engines, atol=1e-4)
     np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-5, atol=1e-6)  # of terms as large as 1
     for mine, engines in zip(ours.gradients, theirs.gradients, strict=True):
-        assert float((mine - engines).norm() / engines.norm()) < 1e-5
+        assert float((mine - engines).norm() / engines.norm()) < 3e-5  # 7e-6 where this was written: float32
 
 
 # ------------------------------------------------------------------------------------------------ its parts, at length
