@@ -63,7 +63,7 @@ def loss(log_pi: Tensor, entropy: Tensor, log_alpha: Tensor, advantage: Tensor, 
     """
     a = advantage[:, None]
     rho = torch.exp(log_pi - log_alpha)  # the ratios below equation 3
-    # choice: equation 3 has no clip; the paper joins Algorithm 1 to "any GRPO-like RLVR algorithm", which clips so
+    # choice: equation 3 has no clip; equation 1's is taken, as Algorithm 1 extends "any GRPO-like RLVR algorithm"
     objective = torch.minimum(rho * a, rho.clamp(1 - epsilon, 1 + epsilon) * a)  # equation 1
     # choice: the authors' framework (verl) limits how much one token with a negative advantage can weigh
     objective = torch.where(a < 0, torch.maximum(objective, 3 * a), objective)
