@@ -13,7 +13,7 @@ import yaml
 from support.pages import PAGES, Block, anchors, blocks, prose
 from support.paths import ROOT
 
-FOLDERS = "analysis|bapo|benchmarks|containers|docs|experiments|profiles|tests|workflows"
+FOLDERS = "analysis|bapo|benchmarks|containers|docs|examples|experiments|profiles|tests|workflows"
 BLOCKS = [b for b in blocks() if b.language != "sh"]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
