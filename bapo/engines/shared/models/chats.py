@@ -45,8 +45,9 @@ def stop_ids(tokenizer: PreTrainedTokenizerBase, config: Config) -> list[int]:
     for token in config.sampling.stop_tokens:
         # verl prepares the tokenizer for every response, so this must not build the whole vocabulary
         named = tokenizer.convert_tokens_to_ids(token)
-        known = named is not None and tokenizer.convert_ids_to_tokens(named) == token
-        written = [named] if known else tokenizer(token, add_special_tokens=False)["input_ids"]
+        written = tokenizer(token, add_special_tokens=False)["input_ids"]
+        if isinstance(named, int) and tokenizer.convert_ids_to_tokens(named) == token:
+            written = [named]
         if len(written) != 1:
             raise UserError(f"sampling.stop_tokens={token}: no token of model={config.model.name}; choose another")
         ids.append(int(written[0]))
