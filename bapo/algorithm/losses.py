@@ -23,9 +23,9 @@ class LossInputs:
     (alpha for fresh groups, alpha_B for replayed ones). advantages [N], or [N, T] from a critic. mask [N, T]: 1 on
     response tokens. replayed [N]: ``Method.historical``, True for groups taken from a buffer. reference_logprobs,
     step_logprobs [N, T]: the reference policy and the policy at the start of this step (pi_k), if the method needs
-    them. entropy [N, T]: the current policy's, if the method needs it. weights [N]: factors of each sequence's loss,
-    None for 1. step: the training step, for terms that change with it. phase: ``Method.phase`` of the step. recorded
-    [N]: the sequences that metrics cover, None for all.
+    them; ``Group.step_logprobs`` if it keeps them. entropy [N, T]: the current policy's, if the method needs it.
+    weights [N]: factors of each sequence's loss, None for 1. step: the training step, for terms that change with it.
+    phase: ``Method.phase`` of the step. recorded [N]: the sequences that metrics cover, None for all.
 
     If the rows are only part (a micro-batch) of the mini-batch, or the mini-batch is not full, these divide the means:
     nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).

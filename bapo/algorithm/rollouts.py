@@ -69,6 +69,7 @@ class Group:
     replayed or a demonstrated group, none of any other.
     unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here).
     earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it.
+    step_logprobs: float32 [G, T], of each token under the policy at the start of ``step``, where the method keeps them.
     Raises ValueError for rewards of another shape or outside [0, 1].
     """
 
@@ -81,6 +82,7 @@ class Group:
     off_policy: np.ndarray | None = None
     unfinished: np.ndarray | None = None
     earlier: np.ndarray | None = None
+    step_logprobs: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self.rewards = np.asarray(self.rewards, dtype=np.float32)
@@ -124,8 +126,9 @@ class Group:
     def select(self, index: Sequence[int] | np.ndarray) -> Group:
         """Return the group reduced to the responses of these indices (RePO retrieves single ones)."""
         i = np.asarray(index, dtype=np.int64)
-        off_policy, unfinished, earlier = (
-            None if marks is None else marks[i] for marks in (self.off_policy, self.unfinished, self.earlier)
+        off_policy, unfinished, earlier, step_logprobs = (
+            None if marks is None else marks[i]
+            for marks in (self.off_policy, self.unfinished, self.earlier, self.step_logprobs)
         )
         samples = None if self.samples is None else self.samples.select(i)
         return replace(
@@ -135,6 +138,7 @@ class Group:
             off_policy=off_policy,
             unfinished=unfinished,
             earlier=earlier,
+            step_logprobs=step_logprobs,
         )
 
 

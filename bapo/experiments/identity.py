@@ -158,8 +158,10 @@ def identity_of_seed(content: Json, seed: int) -> str:
 
 def train_content(config: Config) -> Json:
     """Return all that a run's identity consists of but the seed."""
-    content = {name: meaning(getattr(config, name), "run") for name in ("train", "probe", "method")}
+    content: Json = {name: meaning(getattr(config, name), "run") for name in ("train", "probe", "method")}
     content |= _asked(config, "run") | {"base": base_identity(config), "engine": config.engine}
+    if methods.get(config.method.algorithm).judges_micro_batches:
+        content["micro_batch_size"] = config.train.micro_batch_size
     return content | {"revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)]}
 
 

@@ -28,6 +28,7 @@ _BUILT_IN = {
     "gspo": "bapo.methods.grpo:GSPO",
     "mopps": "bapo.methods.dots:MoPPS",
     "areal": "bapo.methods.grpo:AReaL",
+    "grpo_stale": "bapo.methods.grpo:Stale",
     "m2po": "bapo.methods.trust_regions:M2PO",
     "bapo_xi": "bapo.methods.trust_regions:BAPOXi",
     "mu_grpo": "bapo.methods.trust_regions:MuGRPO",

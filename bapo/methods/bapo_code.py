@@ -220,19 +220,45 @@ class BAPOCode(BAPO):
 
 
 class BAPOReleasedConfig(BAPOConfig, DecoupledConfig):
-    ratio_cap: PositiveFloat = 3.0  # the largest weight pi_k / alpha
+    ratio_cap: PositiveFloat = 3.0  # the largest weight pi_s / alpha_s
 
 
 class BAPOReleased(Decoupled, BAPO):
-    """BAPO with the ratio of the authors' release: pi / pi_k, weighted by min(pi_k / alpha, 3).
+    """BAPO with the ratio of the authors' release: pi / pi_s, clipped around 1 and weighted by min(pi_s / alpha_s, 3).
 
-    Its other values are options of BAPO: experiments/method/bapo_released.yaml.
+    pi_s is the policy at the start of the step that generated the response, by alpha_s. As in bapo_ray_trainer.py, all
+    fresh groups and the admitted ones of X2 are scored at once after their generation. They keep what they got: for X1
+    and X2 pi_s is pi_k, for X3 it is an older policy. The values of the script are options of BAPO
+    (experiments/method/bapo_released.yaml). The release holds hard and high-quality prompts in one buffer; here they
+    are two, and the thresholds are BAPO's.
     """
 
     Config = BAPOReleasedConfig
     config: BAPOReleasedConfig
+    revision = 3  # X3's ratio was to pi_k
     summary = "BAPO as its authors have released it (426b509)"
     source = "waunx/BAPO_ICLR at 426b509"
+    cost = "1 + 1/(2m) x rollouts at most, fewer updates; rollouts scored"
+    keeps_step_logprobs = True
+
+    @property
+    def needs_step_policy(self) -> bool:
+        return False
+
+    def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
+        self.score(fresh, sampler)
+        return super().build_batch(step, fresh, sampler)
+
+    def improved_hard(self, step: int, sampler: Sampler) -> tuple[Groups, Groups]:
+        improved, failed = super().improved_hard(step, sampler)
+        self.score(improved, sampler)
+        return improved, failed
+
+    @staticmethod
+    def score(groups: Groups, sampler: Sampler) -> None:
+        """Write into this step's groups the log-probabilities under the current policy, pi_s."""
+        for group, logprobs in zip(groups, sampler.score(groups), strict=True):
+            group.step_logprobs = logprobs
 
 
 def quota_filter(groups: list[Group], share: float, std: float, rng: np.random.Generator) -> list[Group]:

@@ -148,6 +148,10 @@ class Method:
     cost: str = "1 x rollouts"  #: of a step, relative to GRPO
     #: whether the engine trains a critic, which then gives the advantages
     uses_critic: bool = False
+    #: whether its groups hold ``Group.step_logprobs``, which the loss gets instead of the log-probabilities under pi_k
+    keeps_step_logprobs: bool = False
+    #: whether the loss decides on all rows of a micro-batch together, so that train.micro_batch_size changes numbers
+    judges_micro_batches: bool = False
     #: state after ``build_batch`` that the loss gets as ``LossInputs.phase`` (verl computes it in another process)
     phase: int = 0
     saved: tuple[str, ...] = ()  #: attributes, plain data, that a resumed run needs
@@ -232,7 +236,7 @@ class Method:
 
     @property
     def needs_step_policy(self) -> bool:
-        """Return whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
+        """Return whether the engine scores the batch under the policy at the start of the step (pi_k) for the loss."""
         return self.config.clip_centre == "step-policy" or self.config.sequence_weights != "none"
 
     @property

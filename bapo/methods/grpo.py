@@ -96,11 +96,15 @@ class StaleConfig(MethodConfig):
 class Stale(Method):
     """GRPO on a queue of eta batches, filled with the base model's at first: step t trains on policy max(0, t-1-eta).
 
-    The last eta batches are generated and count as rollouts, but are never trained on.
+    The last eta batches are generated and count as rollouts, but are never trained on. By itself, as ``grpo_stale``, it
+    is the control of methods for stale responses: their queue with GRPO's loss.
     """
 
+    Config: type[MethodConfig] = StaleConfig
     config: StaleConfig
     kept: list[Group]
+    summary = "control: GRPO on responses of eta steps before"
+    source = "control of methods for stale responses"
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         return sampler.draw(self.batch_size * (1 + self.config.staleness * (step == 1)))

@@ -1,11 +1,12 @@
-"""Trust regions for stale responses: M2PO's mask, the moving clip of Xi's BAPO, the wide clip and veto of mu-GRPO."""
+"""Trust regions for stale responses: the moving clips of M2PO and Xi's BAPO, the wide clip and veto of mu-GRPO."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm import losses
 from bapo.algorithm.rollouts import Group
@@ -18,69 +19,52 @@ if TYPE_CHECKING:
     from bapo.algorithm.losses import LossInputs
 
 
-class JudgedConfig(StaleConfig):
+class TokenMeanConfig(StaleConfig):
     entropy_coef: float = 0.0
     aggregation: Mean = "token-mean"
 
 
-class Judged(Stale):
-    """Stale batches whose trust region is decided once a step, from r = pi_k / alpha on all tokens of the batch.
-
-    The papers decide it from pi_theta / alpha in each update, and their code in each micro-batch. Here the size of a
-    micro-batch is a matter of memory and must not change a number. AReaL's M2PO decides from pi_k, too.
-    """
-
-    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        batch = super().build_batch(step, fresh, sampler)
-        scored = sampler.score(batch.groups)
-        batch.metrics |= self.judge(
-            batch.groups, [own - g.samples.logprobs for g, own in zip(batch.groups, scored, strict=True)]
-        )
-        return batch
-
-    def judge(self, groups: list[Group], log_ratios: list[np.ndarray]) -> dict[str, float]:
-        """Decide the step's trust region. log_ratios: log r of each group, float32 [G, T]. Returns metrics."""
-        raise NotImplementedError
-
-
-class M2POConfig(JudgedConfig):
+class M2POConfig(TokenMeanConfig):
     threshold: PositiveFloat = 0.04  # tau_M2, the same in all of the paper's runs
+    clip_low: OpenShare = 0.3  # the clip is never tighter than [0.7, 1.5]
+    clip_high: PositiveFloat = 0.5
+    dual_clip: NonNegativeFloat = 0.0
 
 
-class M2PO(Judged):
-    """Second-moment trust policy optimization (Zheng et al. 2510.01161; AReaL, docs/algorithms/m2po).
+class M2PO(Stale):
+    """Second-moment trust policy optimization (Zheng et al. 2510.01161), as its authors' code has it.
 
-    J = 1 / sum_i |o_i| * sum_i sum_t M_it pi_theta(o_it) / alpha(o_it) A_i, without a clip. The mask M leaves out the
-    tokens with the largest (log r)^2, until the mean of the others is at most tau. It is decided as in :class:`Judged`.
-    M considers all tokens, as AReaL's documents say. The authors' code (Infini-AI-Lab/M2PO) clips instead of masking,
-    and looks only at tokens that the policy has moved as their advantage wants: A > 0 and r > 1, or A < 0 and r < 1.
+    PPO's clip to [exp(-c), exp(c)] of r = pi_theta / alpha, with a bound c that follows the current policy. It is
+    decided on the tokens that the policy has moved as their advantage wants: A > 0 and r > 1, or A < 0 and r < 1. While
+    the mean of their (log r)^2 is at most tau there is no clip. Otherwise c is the largest |log r| among them that, as
+    a cap on all of them, leaves a mean below tau. The paper has a mask: a token behind the clip has no gradient either.
+
+    Read: compute_m2po_policy_loss in verl/trainer/ppo/core_algos.py of Infini-AI-Lab/M2PO at af54a3e, its helpers, its
+    caller and the scripts. That the clip is never tighter than [0.7, 1.5] is the function's default. The caller passes
+    None where the configuration names no such floor, and the scripts name none.
+
+    The code decides in each micro-batch of each GPU, and so does this class. Unlike for all other methods, a smaller
+    train.micro_batch_size, and in verl more GPUs, give other numbers.
     """
 
     Config = M2POConfig
     config: M2POConfig
-    summary = "stale batches; tokens masked until the second moment of log r is small, no clip"
-    source = "Zheng et al. 2510.01161; AReaL"
-    cost = "1 x rollouts, batch scored"
-
-    def judge(self, groups: list[Group], log_ratios: list[np.ndarray]) -> dict[str, float]:
-        insides = [inside(g) for g in groups]
-        squares = np.concatenate([r[own] for r, own in zip(log_ratios, insides, strict=True)]) ** 2
-        kept = smallest(squares, self.config.threshold)
-        self.masks = {id(g): own.astype(np.float32) for g, own in zip(groups, insides, strict=True)}
-        ends = np.cumsum([own.sum() for own in insides])
-        for group, own, marks in zip(groups, insides, np.split(kept, ends[:-1]), strict=True):
-            self.masks[id(group)][own] = marks
-        return {"second_moment": float(squares.mean()), "masked_tokens": float(1 - kept.mean())}
-
-    def advantages(self, group: Group) -> np.ndarray:
-        """Return float32 [G, T]: 0 on masked tokens, which changes no denominator."""
-        return super().advantages(group)[:, None] * self.masks[id(group)]
+    revision = 2  # masked tokens once a step from pi_k / alpha, and had no clip
+    summary = "stale batches; a clip that opens as far as the second moment of log r allows"
+    source = "Zheng et al. 2510.01161; Infini-AI-Lab/M2PO"
+    cost = "1 x rollouts"
+    judges_micro_batches = True
 
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        return -inputs.advantages * ratio, ratio.new_zeros(ratio.shape)
+        c, values, now = self.config, inputs.advantages[:, None], ratio.detach()
+        moved = ((now - 1) * values > 0) & (inputs.mask > 0)
+        # a little wider, so that the token that sets the bound is inside whatever the rounding
+        bound = (1 + 1e-6) * largest_cap(now[moved].log() ** 2, c.threshold)
+        low, high = max(c.clip_low, 1 - math.exp(-bound)), max(c.clip_high, math.exp(bound) - 1)
+        return losses.clipped_surrogate(ratio, values, low, high)
 
 
-class BAPOXiConfig(JudgedConfig):
+class BAPOXiConfig(TokenMeanConfig):
     clip_low: OpenShare = 0.4  # a- = 0.6, where the lower bound begins
     clip_low_least: OpenShare = 0.1  # b- = 0.9, where it ends
     clip_high: PositiveFloat = 0.2  # a+ = 1.2, where the upper bound begins
@@ -89,15 +73,18 @@ class BAPOXiConfig(JudgedConfig):
     target: Share = 0.5  # rho_0: share of positive advantages in the loss
 
 
-class BAPOXi(Judged):
+class BAPOXi(Stale):
     """Balanced policy optimization with adaptive clipping (Xi et al. 2510.18927; WooooDyy/BAPO), another BAPO.
 
     PPO's clip to [c_low, c_high], whose bounds move until positive advantages are a share rho_0 of the loss:
     sum_{A>0} min(r, c_high) A >= rho_0 (sum_{A>0} min(r, c_high) A + sum_{A<0} max(r, c_low) |A|). Both begin at a; in
-    steps of 0.05 first c_low rises to b-, then c_high to b+, the order of the authors' code. They are decided as in
-    :class:`Judged`. (A higher c_low makes the sum of negative advantages larger, not smaller; tokens below it have no
-    gradient.) The ranges are the repository's "as used in the paper"; its script has [0.8, 0.95] and [1.2, 2]. Stale
-    batches take the place of the authors' two passes over a batch.
+    steps of 0.05 first c_low rises to b-, then c_high to b+, the order of the authors' code. (A higher c_low makes the
+    sum of negative advantages larger, not smaller; tokens below it have no gradient.) The ranges are the repository's
+    "as used in the paper"; its script has [0.8, 0.95] and [1.2, 2]. Stale batches take the place of the authors' two
+    passes over a batch.
+
+    The paper decides the bounds in each update, and its code in each micro-batch. Here it is once a step, from
+    r = pi_k / alpha on all tokens of the batch, so that the size of a micro-batch changes no number.
 
     The repository calls rho_0 = 0.5 a target, and in one place compares it with the positive sum over the negative sum.
     Here it is the positive share of the loss. Advantages relative to a group add up to 0, so the share begins near a
@@ -110,6 +97,14 @@ class BAPOXi(Judged):
     source = "Xi et al. 2510.18927; WooooDyy/BAPO"
     cost = "1 x rollouts, batch scored"
 
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        batch = super().build_batch(step, fresh, sampler)
+        scored = sampler.score(batch.groups)
+        batch.metrics |= self.judge(
+            batch.groups, [own - g.samples.logprobs for g, own in zip(batch.groups, scored, strict=True)]
+        )
+        return batch
+
     def clip(self, moves: int) -> tuple[float, float]:
         """Return clip_low and clip_high after so many moves."""
         c = self.config
@@ -121,7 +116,7 @@ class BAPOXi(Judged):
         return round(abs(end - start) / self.config.clip_step)
 
     def judge(self, groups: list[Group], log_ratios: list[np.ndarray]) -> dict[str, float]:
-        """Set the phase to the number of moves."""
+        """Set the phase to the number of moves. log_ratios: log r of each group, float32 [G, T]. Returns metrics."""
         c, limit = self.config, losses.LOG_RATIO_LIMIT
         ratios = np.exp(
             np.concatenate([r[inside(g)] for g, r in zip(groups, log_ratios, strict=True)]).clip(-limit, limit)
@@ -146,24 +141,25 @@ class MuGRPOConfig(DelayedConfig):
     v: PositiveInt = 40  # steps of a stage: four stages in 150 steps
     sync_phase: Literal["literal", "first"] = "first"
     clip_centre: Centre = "one"
-    clip_low: OpenShare = 0.9
-    clip_high: PositiveFloat = 9.0
+    clip_low: Annotated[float, Field(gt=0, le=1)] = 1.0
+    clip_high: PositiveFloat = 4.0
     dual_clip: NonNegativeFloat = 0.0
     kl_to: KL = "none"
     kl_coef: NonNegativeFloat = 0.0
-    veto: OpenShare = 0.1  # ratio below which a token of a negative response ends the response
+    veto: OpenShare = 1e-4  # ratio below which a token of a negative response ends the response
 
 
 class MuGRPO(DelayedGRPO):
     """mu-GRPO (Tian et al. 2605.17570): a few long stages, in each of which one policy generates all responses.
 
-    Relaxed clipping, rho in [1 - clip_low, 1 + clip_high], keeps the gradients of stale responses. The veto drops, from
-    a response with A < 0, all tokens behind the first whose ratio is below ``veto``: the current policy would hardly
-    write what they follow. Dropped tokens still count in denominators.
+    Relaxed clipping, rho in [0, 5], keeps the gradients of stale responses. The veto drops, from a response with A < 0,
+    all tokens behind the first whose ratio is below ``veto``: the current policy would hardly write what they follow.
+    Dropped tokens still count in denominators.
 
-    Only the abstract and two notes on the paper could be read, without its numbers. So v = 40, [0.1, 10] and a veto at
-    the lower bound are chosen here. Each step generates its responses from the stage's first policy, which gives the
-    same responses as generating all at the start.
+    The paper could not be read, only its authors' project page (BenjaminT2048/mu-grpo-project-page). It names the clip,
+    four stages, and a trigger that is "extremely small", in its example below 1e-4. So v = 40 steps, about a quarter of
+    a run, and the value of the veto are chosen here. Each step generates its responses from the stage's first policy,
+    which gives the same responses as generating all at the start.
     """
 
     Config = MuGRPOConfig
@@ -183,10 +179,15 @@ def inside(group: Group) -> np.ndarray:
     return np.arange(group.samples.tokens.shape[1]) < group.samples.lengths[:, None]
 
 
-def smallest(values: np.ndarray, mean: float) -> np.ndarray:
-    """Mark the most of the smallest ``values`` [n] whose mean is at most ``mean``, bool [n]."""
-    order = np.argsort(values, kind="stable")
-    means = np.cumsum(values[order], dtype=np.float64) / np.arange(1, len(values) + 1)
-    marks = np.zeros(len(values), dtype=bool)
-    marks[order[: int((means <= mean).sum())]] = True
-    return marks
+def largest_cap(squares: Tensor, mean: float) -> float:
+    """Return the root of the largest of ``squares`` [n] that, as a cap on all of them, leaves a mean below ``mean``.
+
+    Infinity if they need no cap; 0 if even the smallest is too large.
+    """
+    count = len(squares)
+    values = squares.double().sort().values
+    if not count or float(values.mean()) <= mean:
+        return math.inf
+    above = count - values.new_ones(count).cumsum(0)  # how many are behind each
+    fitting = int((values.cumsum(0) + values * above < mean * count).sum())
+    return math.sqrt(float(values[fitting - 1])) if fitting else 0.0

@@ -112,7 +112,8 @@ def step_seconds(config: Config, gpus: int = 8) -> tuple[float, float]:
     generated = rows * generation_batches(config) * response
     replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's share of a batch, on top of it
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
-    forwards = 8 + 2 * (method.needs_reference + method.needs_step_policy) + 10 * method.uses_critic
+    scored = method.needs_reference + (method.needs_step_policy or method.keeps_step_logprobs)
+    forwards = 8 + 2 * scored + 10 * method.uses_critic
     seconds = parameters(config) / (gpus * PEAK)  # of one operation a parameter
     return 2 * seconds * generated / GENERATING, forwards * seconds * tokens / TRAINING
 

@@ -110,6 +110,12 @@ def test_every_other_value_of_method_train_and_sampling_changes_the_run(part: st
     assert "train" in changed(config, method__algorithm="bapo_without_x3", train__budget__unit="rollouts")
 
 
+@pytest.mark.parametrize(("method", "counts"), [("grpo", False), ("bapo_xi", False), ("m2po", True)])
+def test_the_size_of_a_micro_batch_belongs_to_methods_that_decide_on_it(method: str, counts: bool) -> None:
+    config = composed(f"method={method}")
+    assert ("train" in changed(config, train__micro_batch_size=3)) == counts
+
+
 @pytest.mark.parametrize(
     ("values", "identities"),
     [

@@ -9,7 +9,7 @@ import pytest
 from support.scripted import G, NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs
 
 from bapo import methods
-from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Group, Prompt
 from bapo.experiments.compose import compose_config
 from bapo.methods.bapo_code import BAPOCode, StoredPrompt, quota_filter
 
@@ -177,3 +177,36 @@ def test_the_countdown_script_differs_in_five_values():
     assert (c.high_capacity, c.bad_capacity, c.max_reevaluated) == (32, 96, 32)  # 1,024 and 256 of B = 256
     assert (c.c2_range, c.c3_range) == ([0.125, 0.125], [0.375, 0.375])  # enable_adaptive_target_range=False
     assert (c.x2_weight, c.kl_coef, c.entropy_coef) == (3.0, 0.005, 0.0)
+
+
+# ---------------------------------------------------------------- the release
+
+
+class Scoring(ScriptedSampler):
+    """The policy of step s gives every token the log-probability -s."""
+
+    def score(self, groups: list[Group]) -> list[np.ndarray]:
+        return [np.full_like(g.samples.logprobs, -self.step) for g in groups]
+
+
+def test_the_release_keeps_the_log_probabilities_of_the_step_that_generated():
+    """X1 and X2 have those of the running step, X3 those of its own."""
+    method = build("bapo_released", 4, m=2, c2_range=[0.25, 0.25], c3_range=[0.75, 0.75])
+    sampler = Scoring({"1b": [3], "1c": [0]})
+    method.build_batch(1, fresh(1, [4, 0, 0, 8]), sampler)
+    sampler.step = 2
+    batch = method.build_batch(2, fresh(2, [5, 8, 8, 8]), sampler)
+    found = {(g.prompt.id, g.origin): set(g.step_logprobs.ravel().tolist()) for g in batch.groups}
+    assert found == {("2a", FRESH): {-2.0}, ("1b", REEVALUATED): {-2.0}, ("1a", REPLAYED): {-1.0}}
+    assert all(g.step_logprobs is None for g, _ in batch.rejected if g.prompt.id == "1c")  # it is not trained on
+    assert batch.groups[0].select([3]).step_logprobs.shape == (1, 2)
+
+
+def test_the_ratio_of_the_release_is_to_the_policy_of_the_responses_step():
+    """0.24 over pi_s = 0.2 is 1.2; pi_s over alpha_s = 0.05 is 4, whose weight is 3. 0.28 is the upper clip."""
+    method = build("bapo_released", 2, kl_to="none", entropy_coef=0.0, clip_high=0.28)
+    given = loss_inputs([[0.24], [0.4]], [[0.05], [0.1]], [1.0, 1.0], replayed=[True, False], pi_k=[[0.2], [0.2]])
+    value, metrics = method.loss(given)
+    assert value.item() == pytest.approx(-(3 * 1.2 + 2 * 1.28) / 2)
+    assert metrics["clip_fraction"].item() == 0.5
+    assert method.keeps_step_logprobs and not method.needs_step_policy

@@ -16,6 +16,7 @@ B, AREAL = 5, 2
 
 
 areal = partial(build, "areal", AREAL)
+STALE = ("areal", "grpo_stale")
 
 
 def remix(**options):
@@ -98,9 +99,10 @@ def test_it_asks_for_both_policies_and_for_the_reset():
 # ------------------------------------------------------------------------------------------------ AReaL
 
 
+@pytest.mark.parametrize("name", STALE)
 @pytest.mark.parametrize("eta", [0, 1, 3])
-def test_a_step_trains_on_groups_of_the_policy_eta_steps_before(eta):
-    batches = run(areal(staleness=eta), 1, 7, stream())
+def test_a_step_trains_on_groups_of_the_policy_eta_steps_before(eta, name):
+    batches = run(build(name, AREAL, staleness=eta), 1, 7, stream())
     assert [[g.version for g in b] for b in batches] == [[max(0, t - 1 - eta)] * AREAL for t in range(1, 8)]
     assert {g.origin for g in batches[0]} == {FRESH} and (eta == 0 or {g.origin for g in batches[1]} == {REPLAYED})
     assert ids(g for b in batches for g in b) == [f"p{i:02d}" for i in range(7 * AREAL)]  # in order, once
@@ -117,7 +119,7 @@ def test_the_loss_is_the_decoupled_one():
 
     def loss(algorithm: str, **options: float) -> float:
         method = build(algorithm, 1, kl_to="none", entropy_coef=0.0, **options)
-        assert method.needs_step_policy
+        assert method.needs_step_policy != method.keeps_step_logprobs
         given = loss_inputs([[0.22], [0.30]], [[0.10], [0.04]], [1.0, 1.0], pi_k=[[0.20], [0.20]])
         return method.loss(given)[0].item()
 

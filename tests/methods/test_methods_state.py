@@ -26,6 +26,7 @@ OPTIONS = {
     "exgrpo": {"start_reward": 0.0, "experience_ratio": 0.5},
     "fifo_replay": {"horizon": 3},
     "freshper": {"capacity": 9},
+    "grpo_stale": {"staleness": 2},
     "m2po": {"staleness": 2},
     "prompt_replay": {"cooldown": 2, "uses": 2},
     "relift": {"buffer_share": 0.5},
@@ -73,6 +74,7 @@ def steps(method: methods.Method, first: int, last: int, world: World) -> list[t
         fresh = [group(p.id, correct(p.id, world.step), world.step) for p in drawn]
         batch = method.build_batch(world.step, fresh, world)
         rows = [(g.prompt.id, g.origin, g.step, plain(g.rewards), plain(g.samples.logprobs)) for g in batch.groups]
+        rows += [plain(g.step_logprobs) for g in batch.groups if g.step_logprobs is not None]
         advantages = [plain(method.advantages(g)) for g in batch.groups if not method.uses_critic]
         weights = [(method.weight(g), method.separate(g), plain(method.historical(g))) for g in batch.groups]
         rejected = [(g.prompt.id, reason) for g, reason in batch.rejected]

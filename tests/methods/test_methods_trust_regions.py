@@ -1,13 +1,17 @@
-"""Trust regions for stale responses, by hand: M2PO's mask, the clip of Xi's BAPO, mu-GRPO's veto."""
+"""Trust regions for stale responses, by hand: the clips of M2PO and Xi's BAPO, mu-GRPO's veto; and controls."""
 
 from __future__ import annotations
+
+from math import exp, inf, log
 
 import numpy as np
 import pytest
 from support.scripted import ScriptedSampler, build, group, loss_inputs
 
+from bapo import methods
 from bapo.algorithm.rollouts import Group
-from bapo.methods.trust_regions import smallest
+from bapo.experiments.compose import compose_config
+from bapo.methods.trust_regions import largest_cap
 
 
 class ScoringSampler(ScriptedSampler):
@@ -22,40 +26,66 @@ class ScoringSampler(ScriptedSampler):
 
 
 @pytest.mark.parametrize(
-    ("values", "mean", "kept"),
+    ("squares", "cap"),
     [
-        ([0.0, 0.01, 0.04], 0.04, [1, 1, 1]),
-        ([0.25, 0.01, 0.0, 0.04], 0.04, [0, 1, 1, 1]),  # the mean of all is 0.075, of the three smallest 0.0167
-        ([0.5, 0.05, 0.03], 0.04, [0, 1, 1]),  # exactly at the bound
-        ([0.5, 0.25], 0.04, [0, 0]),
+        ([], inf),
+        ([0.01, 0.06], inf),  # a mean of 0.035 needs no cap
+        # capped at 0.01, 0.04, 0.09 their sum is 0.04, 0.01 + 3 * 0.04 = 0.13, 0.05 + 2 * 0.09 = 0.23; 4 * 0.04 = 0.16
+        ([0.36, 0.01, 0.09, 0.04], 0.2),
+        ([1.0], 0.0),  # the smallest is too large
+        ([0.01] * 18 + [0.25, 1.0], 0.5),  # 0.18 + 2 * 0.25 = 0.68 < 0.8; 0.18 + 0.25 + 1 is more
     ],
 )
-def test_m2po_keeps_the_most_tokens_whose_second_moment_is_small(values, mean, kept):
-    assert smallest(np.array(values), mean).tolist() == [bool(k) for k in kept]
+def test_m2pos_cap_leaves_a_second_moment_below_the_threshold(squares, cap):
+    import torch
+
+    assert largest_cap(torch.tensor(squares), 0.04) == pytest.approx(cap)
 
 
-def test_m2po_masks_across_the_whole_batch_and_behind_no_end():
-    m = build("m2po", 2, staleness=0, threshold=0.04)
-    groups = [group("a", 1, size=2), group("b", 1, size=2)]
-    groups[0].samples.lengths[1] = 1  # its second token is padding
-    # log r of the 7 tokens: 0.5 twice and 0.1 five times, whose mean square is 0.01; one 0.5 makes it (0.05 + 0.25) / 6
-    batch = m.build_batch(1, groups, ScoringSampler([[0.1, 0.5], [0.1, 0.1]]))
-    assert batch.metrics["masked_tokens"] == pytest.approx(2 / 7)
-    assert batch.metrics["second_moment"] == pytest.approx((2 * 0.25 + 5 * 0.01) / 7, abs=1e-6)
-    own = m.advantages(batch.groups[0])
-    assert own[0, 0] > 0 and own[1, 0] == pytest.approx(-own[0, 0])
-    assert own[0, 1] == own[1, 1] == 0
-    assert (m.advantages(batch.groups[1])[1] < 0).all()
+#: 18 tokens at log r = 0.1, one at 0.5, one at 1: their cap is 0.5, whose clip [0.61, 1.65] is wider than [0.7, 1.5]
+LOGS = [0.1] * 18 + [0.5, 1.0]
+SMALL, HALF = 18 * exp(0.1), 2 * exp(0.5)
 
 
-def test_m2po_has_no_clip_and_divides_by_all_tokens():
+@pytest.mark.parametrize(
+    ("logs", "advantages", "mask", "loss", "clipped"),
+    [
+        ([[log(1.2)]], [1.0], None, -1.2, 0),  # (log r)^2 = 0.033: no clip
+        ([[log(3)]], [1.0], None, -1.5, 1),  # 1.2, the cap is 0
+        ([[log(0.2)]], [-1.0], None, 0.7, 1),
+        ([[log(3)]], [-1.0], None, 3.0, 0),  # what moved against its advantage does not count; there is no dual clip
+        ([[log(0.2)]], [1.0], None, -0.2, 0),
+        ([[log(1.2), 2.0]], [1.0], [[1.0, 0.0]], -1.2, 0),  # nor does what lies behind the end
+        ([LOGS], [1.0], None, -(SMALL + HALF) / 20, 1 / 20),
+        ([[-x for x in LOGS]], [-1.0], None, (18 * exp(-0.1) + 2 * exp(-0.5)) / 20, 1 / 20),
+        ([LOGS, [-1.0] * 20], [1.0, 0.5], None, -(SMALL + HALF + 10 * exp(-1)) / 40, 1 / 40),  # a second row, unmoved
+    ],
+)
+def test_m2po_clips_by_the_tokens_that_moved_as_their_advantage_wants(logs, advantages, mask, loss, clipped):
     m = build("m2po", 2)
-    given = loss_inputs([[0.75, 0.1]], [[0.25, 0.1]], [[1.0, 0.0]])
+    now = (0.1 * np.exp(np.array(logs, dtype=np.float32))).tolist()
+    given = loss_inputs(now, [[0.1] * len(row) for row in logs], advantages, mask)
     value, metrics = m.loss(given)
-    assert value.item() == pytest.approx(-(3.0 + 0.0) / 2)
-    value.backward()
-    assert given.logprobs.grad.tolist() == [[pytest.approx(-1.5), 0.0]]
-    assert metrics["clip_fraction"] == 0 and "kl" not in metrics
+    assert value.item() == pytest.approx(loss, rel=1e-5)
+    assert metrics["clip_fraction"].item() == pytest.approx(clipped) and "kl" not in metrics
+    assert not m.needs_step_policy
+
+
+def test_a_token_behind_m2pos_clip_has_no_gradient():
+    given = loss_inputs([[0.1 * exp(x) for x in LOGS]], [[0.1] * 20], [1.0])
+    build("m2po", 2).loss(given)[0].backward()
+    assert given.logprobs.grad[0].tolist() == pytest.approx([-exp(0.1) / 20] * 18 + [-exp(0.5) / 20, 0.0], abs=1e-6)
+
+
+def test_m2po_decides_on_the_rows_of_a_micro_batch():
+    """LOGS in two parts: the first needs no clip, and the second a tighter one than the whole."""
+    m = build("m2po", 2)
+    parts = [LOGS[:11], LOGS[11:]]
+    losses = [
+        m.loss(loss_inputs([[0.1 * exp(x) for x in part]], [[0.1] * len(part)], [1.0]))[0].item() for part in parts
+    ]
+    # of the second, capped at 0.1 the sum is 0.09; at 0.5 it is 0.57, above 9 * 0.04: the cap is 0.1, the clip 1.5
+    assert losses == pytest.approx([-exp(0.1), -(7 * exp(0.1) + 2 * 1.5) / 9], rel=1e-5)
 
 
 # ---------------------------------------------------------------- the other BAPO
@@ -109,18 +139,50 @@ def test_mu_grpo_generates_with_one_policy_a_stage():
 
 def test_the_veto_drops_what_follows_a_token_that_became_improbable_in_negative_responses():
     m = build("mu_grpo", 4, entropy_coef=0.0)
-    ratios = [0.4, 0.02, 0.8]  # over 0.4: 1, 0.05 and 2
+    ratios = [0.4, 0.00002, 0.8]  # over 0.4: 1, 0.00005 and 2
     given = loss_inputs([ratios, ratios], [[0.4] * 3] * 2, [-1.0, 0.5])
     value, metrics = m.loss(given)
-    negative, positive = (1.0 + 0.1 + 0.0) / 3, -0.5 * (1.0 + 0.05 + 2.0) / 3  # 0.05 is clipped at 0.1
+    negative, positive = (1.0 + 0.00005 + 0.0) / 3, -0.5 * (1.0 + 0.00005 + 2.0) / 3
     assert value.item() == pytest.approx((negative + positive) / 2)
-    assert metrics["clip_fraction"].item() == pytest.approx(2 / 6)
+    assert metrics["clip_fraction"].item() == pytest.approx(1 / 6)
     value.backward()
-    assert given.logprobs.grad[0].tolist() == [pytest.approx(1 / 6), 0.0, 0.0]
+    assert given.logprobs.grad[0].tolist() == pytest.approx([1 / 6, 0.00005 / 6, 0.0])
     assert (given.logprobs.grad[1] < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss"),
+    [(6.0, 1.0, -5.0), (6.0, -1.0, 6.0), (0.01, 1.0, -0.01), (0.01, -1.0, 0.01)],  # [0, 5]
+)
+def test_the_clip_of_mu_grpo_is_wide(ratio, advantage, loss):
+    m = build("mu_grpo", 4, entropy_coef=0.0)
+    assert m.loss(loss_inputs([[0.1 * ratio]], [[0.1]], [advantage]))[0].item() == pytest.approx(loss)
 
 
 def test_a_token_at_the_veto_triggers_nothing():
     m = build("mu_grpo", 4, entropy_coef=0.0, veto=0.5, clip_low=0.25)
     given = loss_inputs([[0.25, 0.5]], [[0.5, 0.5]], [-1.0])
     assert m.loss(given)[0].item() == pytest.approx((0.75 + 1.0) / 2)
+
+
+# ---------------------------------------------------------------- controls: their responses, GRPO's loss
+
+
+@pytest.mark.parametrize(
+    ("control", "method", "same"),
+    [
+        ("grpo_stale", "m2po", ("staleness",)),
+        ("grpo_stale", "bapo_xi", ("staleness",)),
+        ("grpo_v40", "mu_grpo", ("v", "sync_phase")),
+    ],
+)
+def test_a_control_has_the_responses_of_its_method_and_the_loss_of_grpo(control, method, same):
+    stale, other, grpo = (compose_config([f"method={name}"]).method for name in (control, method, "grpo"))
+    assert [getattr(stale, key) for key in same] == [getattr(other, key) for key in same]
+    own = ("algorithm", "name", "title", "kind")
+    assert {k: getattr(stale, k) for k in grpo.model_dump() if k not in own} == {
+        k: v for k, v in grpo.model_dump().items() if k not in own
+    }
+    given = loss_inputs([[0.2], [0.3]], [[0.1], [0.4]], [1.0, -1.0], reference=[[0.2], [0.2]])
+    values = [methods.build(config, 2, 1).loss(given)[0].item() for config in (stale, grpo)]
+    assert values[0] == values[1]

@@ -201,12 +201,14 @@ def verl_logprobs(model: Qwen2ForCausalLM, data: TensorDict) -> torch.Tensor:
     return response_from_nested(output["model_output"]["log_probs"], data["response_mask"])
 
 
-def accumulated(engine: type, model: torch.nn.Module, shares: list[list[dict]], function) -> tuple[float, dict, dict]:
+def accumulated(
+    engine: type, model: torch.nn.Module, shares: list[list[dict]], function, in_parts: bool = True
+) -> tuple[float, dict, dict]:
     """Loss, gradients and sums of metrics of one mini-batch, in two micro-batches of different size on each rank."""
     total, gradients, sums = 0.0, {}, {}
     for mine in shares:
         own = copy.deepcopy(model)
-        cut = max(1, len(mine) // 3)
+        cut = max(1, len(mine) // 3) if in_parts else len(mine)
         for part in (p for p in (mine[:cut], mine[cut:]) if p):
             micro = as_batch(part, dp_size=len(shares), calculate_entropy=True)
             loss, output = engine(own).forward_step(micro, function, forward_only=False)

@@ -23,6 +23,8 @@ from bapo.store.files import Json
 Pair = tuple[int, int]
 #: What a group says of each of its responses, where it says it at all.
 MARKS = ("off_policy", "unfinished")
+#: What it may say of each token.
+STEP_LOGPROBS = "step_logprobs"
 
 
 @dataclass
@@ -150,7 +152,8 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, Tensor], list[Json]]:
     """Return the groups as tensors, and a plain entry for each.
 
     The tensors: tokens int32 and logprobs float32 [sum of lengths], response after response without padding; lengths
-    int32, rewards float32 and the marks bool, all [responses].
+    int32, rewards float32 and the marks bool, all [responses]. step_logprobs, where any group has them, are like
+    logprobs.
     """
     if not groups:
         return {"empty": torch.zeros(1)}, []
@@ -162,6 +165,11 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, Tensor], list[Json]]:
         "lengths": [s.lengths for s in samples],
         "rewards": [g.rewards for g in groups],
     }
+    own = [g.step_logprobs for g in groups]
+    if any(values is not None for values in own):
+        parts[STEP_LOGPROBS] = [
+            np.zeros(int(r.sum()), np.float32) if v is None else v[r] for v, r in zip(own, real, strict=True)
+        ]
     for name in MARKS:
         marks = [getattr(g, name) for g in groups]
         parts[name] = [np.zeros(g.size, bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
@@ -173,7 +181,7 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, Tensor], list[Json]]:
             "step": g.step,
             "version": g.version,
             "origin": g.origin,
-            "marks": [n for n in MARKS if getattr(g, n) is not None],
+            "marks": [n for n in (*MARKS, STEP_LOGPROBS) if getattr(g, n) is not None],
         }
         for g in groups
     ]
@@ -189,17 +197,20 @@ def unpack_groups(path: Path, entries: list[Json], prompts: dict[str, Prompt]) -
         lengths = tensors["lengths"][rows].copy()
         values, real = slice(place, place + int(lengths.sum())), np.arange(e["width"]) < lengths[:, None]
         row, place = rows.stop, values.stop
-        tokens, logprobs = np.zeros(real.shape, dtype=np.int32), np.zeros(real.shape, dtype=np.float32)
-        tokens[real], logprobs[real] = tensors["tokens"][values], tensors["logprobs"][values]
+        blocks = {}
+        for name in ("tokens", "logprobs", *(n for n in e["marks"] if n == STEP_LOGPROBS)):
+            blocks[name] = np.zeros(real.shape, dtype=tensors[name].dtype)
+            blocks[name][real] = tensors[name][values]
         groups.append(
             Group(
                 prompts[e["prompt"]],
                 tensors["rewards"][rows],
                 e["step"],
                 e["version"],
-                Samples(tokens, lengths, logprobs),
+                Samples(blocks["tokens"], lengths, blocks["logprobs"]),
                 e["origin"],
-                **{name: tensors[name][rows].copy() for name in e["marks"]},
+                **{name: tensors[name][rows].copy() for name in e["marks"] if name in MARKS},
+                step_logprobs=blocks.get(STEP_LOGPROBS),
             )
         )
     return groups

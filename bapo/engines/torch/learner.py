@@ -211,7 +211,7 @@ class Learner(Trained):
         if self.critic is not None and groups:
             judged, critic_tokens = self.critic.step(groups, parts, note)
         trains = method.trains_policy(step)
-        of_step = self._step_logprobs(groups) if method.needs_step_policy and trains else None
+        of_step = self._step_logprobs(groups) if trains else None
         trained = sum(self._one_update(step, part, of_step, judged, note) for part in (parts if trains else []))
         return {
             **{name: sums[name] / weights[name] for name in sums if weights[name]},
@@ -232,8 +232,8 @@ class Learner(Trained):
     ) -> int:
         """Make one optimiser step on a mini-batch; returns the tokens that went through the model.
 
-        step_logprobs: under pi_k; judged: the critic's advantages, without which they are the method's own, relative to
-        the group.
+        step_logprobs: under pi_k, or those that the groups keep; judged: the critic's advantages, without which they
+        are the method's own, relative to the group.
         """
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
         historical = [self.method.historical(g) for g in groups]
@@ -296,8 +296,13 @@ class Learner(Trained):
             model, rows.ids, rows.starts, rows.width, self.temperature, entropy, rows.lengths, rows.images
         )
 
-    def _step_logprobs(self, groups: list[Group]) -> ByGroup:
-        """Return the log-probabilities under pi_k, the policy before the first update of the step."""
+    def _step_logprobs(self, groups: list[Group]) -> ByGroup | None:
+        """Return the log-probabilities under pi_k, the policy before the first update of the step, if the loss reads
+        them; those that the groups keep, if the method keeps them."""
+        if self.method.keeps_step_logprobs:
+            return {id(g): g.step_logprobs for g in groups if g.step_logprobs is not None}
+        if not self.method.needs_step_policy:
+            return None
         scored = by_group(groups, self.micro_batches(groups), lambda rows: self._score(self.model, rows).logprobs)
         return {id(group): logprobs for group, logprobs in zip(groups, scored, strict=True)}
 

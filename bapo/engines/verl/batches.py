@@ -100,6 +100,15 @@ def _advantages(method: Method, parts: list[list[Group]], places: int) -> np.nda
     return np.concatenate([values, np.zeros((places - len(values), *values.shape[1:]), dtype=np.float32)])
 
 
+def kept_step_logprobs(parts: list[list[Group]]) -> list[Tensor]:
+    """Return each row's share of ``Group.step_logprobs``, up to its end, in the order of the mini-batches."""
+    rows = []
+    for group in (group for part in parts for group in part):
+        assert group.step_logprobs is not None
+        rows += [torch.from_numpy(group.step_logprobs[i, :n].copy()) for i, n in enumerate(group.samples.lengths)]
+    return rows
+
+
 def spread(advantages: np.ndarray, response_mask: Tensor) -> Tensor:
     """Return advantages [N] or [N, T'] as [N, T], like ``response_mask``, and zero where that is."""
     values = torch.from_numpy(advantages)

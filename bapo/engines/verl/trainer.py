@@ -36,6 +36,7 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role
 from verl.utils.debug import marked_timer
 from verl.utils.model import get_generation_config
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_to_nested
 
 from bapo.algorithm.batch import mini_batches
@@ -46,7 +47,7 @@ from bapo.engines.shared.prompts import Embedder, Row
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.verl import critic, images
-from bapo.engines.verl.batches import LAYOUT, lay_out, spread
+from bapo.engines.verl.batches import LAYOUT, kept_step_logprobs, lay_out, spread
 from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import Recorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
@@ -242,6 +243,16 @@ class MethodTrainer(ResumableTrainer):
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
         return max(group._dispatch_info["actor"]) + 1
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Where the method keeps log-probabilities, they take the place of those that verl writes; padding has none."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        if self.method.keeps_step_logprobs:
+            own = kept_step_logprobs(self.parts)
+            rows = [(key, own[row]) for key, row in zip(batch.keys, self.layout.order, strict=True) if row < len(own)]
+            fields = list_of_dict_to_tensordict([{"old_log_probs": values} for _, values in rows])
+            tq.kv_batch_put(keys=[key for key, _ in rows], partition_id=batch.partition_id, fields=fields)
+        return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """A method knows more of its groups than verl's rows, so its advantages stand in the layout already."""

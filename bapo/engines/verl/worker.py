@@ -136,7 +136,7 @@ def policy_loss(
         mask=mask,
         replayed=layout[:, 2] != 0,
         reference_logprobs=rows.get("ref_log_prob", None),
-        step_logprobs=rows["old_log_probs"] if method.needs_step_policy else None,
+        step_logprobs=rows["old_log_probs"] if method.needs_step_policy or method.keeps_step_logprobs else None,
         entropy=entropy,
         weights=weights,
         step=counts["step"],

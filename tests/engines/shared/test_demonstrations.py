@@ -128,12 +128,16 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
     marked = replace(one, off_policy=np.array([False, True, False]))
     cut = replace(two, unfinished=np.array([True, False, True]), origin=REPLAYED)
+    two = replace(two, step_logprobs=two.samples.logprobs - 1)
     tensors, entries = pack_groups([marked, two, solution, cut])
     save_file(tensors, tmp_path / "groups.safetensors")
     found = unpack_groups(tmp_path / "groups.safetensors", json.loads(json.dumps(entries)), {p.id: p for p in prompts})
     assert [g.origin for g in found] == [FRESH, FRESH, DEMONSTRATED, REPLAYED]
     assert found[0].off_policy.tolist() == [False, True, False] and found[0].unfinished is None
     assert found[3].unfinished.tolist() == [True, False, True] and found[3].off_policy is None
+    inside = two.samples.logprobs != 0
+    np.testing.assert_array_equal(found[1].step_logprobs, np.where(inside, two.step_logprobs, 0))
+    assert all(group.step_logprobs is None for group in (found[0], *found[2:]))
     for before, after in zip((marked, two, solution, cut), found, strict=True):
         assert np.array_equal(before.rewards, after.rewards) and np.array_equal(before.replayed, after.replayed)
         for name in ("tokens", "lengths", "logprobs"):
