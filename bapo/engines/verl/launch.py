@@ -16,7 +16,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from bapo.engines.shared import records
-from bapo.engines.verl import checkpoints, verl_config
+from bapo.engines.verl import checkpoints, memory, verl_config
 from bapo.errors import Interrupted, JobFailed, require_extra
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
@@ -86,6 +86,9 @@ def _require_packages(config: Config, device: str) -> None:
     if device == "cuda":
         cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
         environment.require_vllm("engine=verl on GPUs", cure)
+        if not (memory.fused(config) or verl_config.flash_attention()):
+            text = f"critics and models that read images need flash-attn, which is not installed here; {cure}"
+            raise wrong(None, "method", config.method.name, text)
     elif verl_config.uses_vllm(config, device):
         environment.require_vllm("verl.rollout=vllm", f"{environment.VLLM_CPU}; or leave verl.rollout out")
 
