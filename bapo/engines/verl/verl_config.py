@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
@@ -130,7 +131,7 @@ def _bases(classes: Mapping[str, ast.ClassDef], name: str) -> Iterator[ast.Class
 
 def _add_fields(node: DictConfig, given: DictConfig) -> None:
     """Make room in ``node`` for the keys of ``given`` that verl's dataclasses have and its YAML lacks."""
-    there = OmegaConf.to_container(node, resolve=False)  # what a value refers to may not be there
+    there: Any = OmegaConf.to_container(node, resolve=False)  # what a value refers to may not be there
     known = _fields(there["_target_"]) if "_target_" in there else {}
     for key in given:
         if key in known and key not in there:
@@ -174,7 +175,8 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     OmegaConf.set_struct(verl, True)
     for key in FREE:
         OmegaConf.set_struct(OmegaConf.select(verl, key), False)
-    given = OmegaConf.create(config.verl.overrides)
+    assert isinstance(verl, DictConfig)
+    given = DictConfig(config.verl.overrides)
     _add_fields(verl, given)
     try:
         verl = OmegaConf.merge(verl, given)
