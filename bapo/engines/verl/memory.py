@@ -98,6 +98,18 @@ def in_host_memory(config: Config) -> bool:
     return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), OFFLOAD, default=False))
 
 
+def state_width(config: Config) -> int:
+    """Count the bytes on disk that a checkpoint of the trainer takes a parameter, with either engine.
+
+    12 of float32 weights and Adam's moments, 4 of a delayed rollout policy, 12 of a critic, and with verl the model
+    once more in its own type. What a method replays is not counted.
+    """
+    method = methods.of_run(config)
+    model = 2 if "16" in config.model.dtype else 4
+    delayed, critic = 4 * method.delays_rollout_policy, 12 * method.uses_critic
+    return 12 + delayed + critic + model * (config.engine == "verl")
+
+
 def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> int:
     """Return the tokens of a micro-batch on one GPU: those that ``train.micro_batch_size`` asks for, or what fits.
 
