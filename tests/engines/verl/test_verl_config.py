@@ -241,7 +241,7 @@ def test_a_steps_row_says_where_verls_time_and_memory_went(tiny_world: list[str]
         found.end_row(step, Batch([]), {"rollout": 4.0, "regenerate": 1.0, "reward": 0.1}, timing, metrics)
     first, second = found.tables.rows[STEPS]
     assert (first["seconds_update"], first["seconds_push"], first["seconds_compare"]) == (2.5, 0.75, 0.25)
-    assert first["memory_peak_gb"] == 3 * 1.073741824 and math.isnan(second["memory_peak_gb"])
+    assert first["memory_peak_gb"] == 3 * 2**30 / 1e9 and math.isnan(second["memory_peak_gb"])
 
 
 def test_what_is_missing_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
