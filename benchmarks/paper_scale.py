@@ -32,11 +32,10 @@ def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, flo
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     size = memory.memory_of(config, gpus, card)
     asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
-    micro = min(asked, max(row, size.tokens(row)))
+    micro = min(asked, max(row, size.most_tokens))
     share = config.verl.gpu_memory_utilization
     of_host = 8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config) + 2 * method.needs_reference
-    training = size.states + memory.LOGITS * memory.VOCABULARY * micro
-    return training / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
+    return size.training(micro) / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
 
 
 def smallest_card(config: Config) -> int:

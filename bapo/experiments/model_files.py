@@ -12,30 +12,34 @@ from typing import NamedTuple
 
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
-from bapo.experiments.schema import Config
+from bapo.experiments.schema import Config, SizesConfig
 from bapo.store.files import SUMMARY, Json, read_json
 from bapo.validate import wrong
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 #: the key of CONFIG that holds the number of positions, by family
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+#: model.sizes -> the key of CONFIG
+_SIZES = {"vocabulary": "vocab_size", "width": "hidden_size", "layers": "num_hidden_layers", "mlp": "intermediate_size"}
 
 
 class Facts(NamedTuple):
     """What the files say.
 
-    parameters: None where the weights are in no safetensors files; positions: None where CONFIG has none; ends: whether
-    a token ends a response; template: whether there is one for chats.
+    parameters: None where the weights are in no safetensors files; sizes: as model.sizes, None where CONFIG lacks one;
+    positions: None where CONFIG has none; ends: whether a token ends a response; template: whether there is one for
+    chats.
     """
 
     parameters: int | None
+    sizes: dict[str, int] | None
     positions: int | None
     ends: bool
     template: bool
 
 
 def fill(config: Config) -> Config:
-    """Set ``model.parameters`` and ``model.context_length`` where nobody has, and return ``config``.
+    """Set ``model.parameters``, ``sizes`` and ``context_length`` where nobody has, and return ``config``.
 
     Raises UserError for a file that is missing or broken, and where prompt and response exceed the context. A model on
     the hub that was not fetched stays as it is.
@@ -53,6 +57,8 @@ def fill(config: Config) -> Config:
         facts = summary["facts"]
     if model.parameters is None:
         model.parameters = facts["parameters"]
+    if model.sizes is None and facts.get("sizes"):  # earlier summaries lack them
+        model.sizes = SizesConfig(**facts["sizes"])
     if model.context_length is None:
         model.context_length = facts["positions"]
         config.require_context(f" ({model.path}: {CONFIG})")
@@ -71,6 +77,7 @@ def read(folder: Path) -> Facts:
     ends = [tokenizer.get("eos_token"), *(source.get("eos_token_id") for source in (generation, text, content))]
     return Facts(
         parameters=_parameters(folder, content.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
+        sizes={name: text[key] for name, key in _SIZES.items()} if all(map(text.get, _SIZES.values())) else None,
         positions=next((text[key] for key in _POSITIONS if text.get(key)), None),
         ends=any(end not in (None, "", []) for end in ends),
         template=bool(tokenizer.get("chat_template")) or any(folder.glob("chat_template.j*")),

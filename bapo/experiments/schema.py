@@ -75,6 +75,15 @@ class DataConfig(Node):
     chat_template_kwargs: Annotated[Options, ASKED] = {}  # of that template: {enable_thinking: false}
 
 
+class SizesConfig(Node):
+    """Of a text model: what the memory of a training step follows from."""
+
+    vocabulary: AtLeastOne
+    width: AtLeastOne
+    layers: AtLeastOne
+    mlp: AtLeastOne  # width within a layer's MLP
+
+
 class ModelConfig(Node):
     name: Unidentified[Name]
     title: Unidentified[str] = ""
@@ -82,9 +91,10 @@ class ModelConfig(Node):
     #: hub name, local folder or wheel: bapo/engines/shared/models/pretrained.py (pretrained)
     path: Annotated[str | None, MODEL] = None
     revision: Annotated[str | None, MODEL] = None  # commit on the hub; of a wheel the SHA-256 of its file
-    #: the two below, where they are null, are read from the model's files: bapo/experiments/model_files.py
+    #: the three below, where they are null, are read from the model's files: bapo/experiments/model_files.py
     from_files: Unidentified[bool] = False
     parameters: Unidentified[float | None] = None  # count, for cost estimates (pretrained)
+    sizes: Unidentified[SizesConfig | None] = None  # for the memory of a GPU (pretrained)
     context_length: Unidentified[int | None] = None  # positions; a prompt and its response must fit (pretrained)
     architecture: Annotated[Options, MODEL] = {}  # Hugging Face configuration (scratch)
     #: FILE.py:CLASS, whose content counts, of a family that transformers does not have: docs/project.md

@@ -34,6 +34,11 @@ CURE = (
 )
 #: what torch says of the first GPU
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
+#: where it is missing, attention is torch's own
+FLASH = """from importlib.util import find_spec
+if find_spec('flash_attn'):
+    import flash_attn
+print('can be imported' if find_spec('flash_attn') else 'not there, and not needed without images or a critic')"""
 #: how a job is started
 BAPO = (sys.executable, "-m", "bapo")
 #: seconds that one job may take; a minute is usual on a GPU
@@ -149,7 +154,7 @@ def machine(device: str) -> list[Row]:
     """Look at CUDA and the packages, each in another process, which broken libraries may end."""
     looks = {name: f"import {name}; print('can be imported')" for name in ("vllm", "verl")}
     if device == "cuda":
-        looks = {"CUDA": CUDA, **looks, "flash_attn": "import flash_attn; print('can be imported')"}
+        looks = {"CUDA": CUDA, **looks, "flash_attn": FLASH}
     found = []
     for name, code in looks.items():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")

@@ -22,6 +22,7 @@ from pathlib import Path
 import yaml
 
 from bapo import methods, project
+from bapo.engines.verl import memory
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
@@ -166,17 +167,12 @@ def papers_hours(model: str, method: str) -> float | None:
 def checkpoints(config: Config) -> float:
     """Estimate the bytes of a finished run: kept models, tables, and two states of the trainer where they are kept.
 
-    A kept model has the bytes of its dtype; a state 12 a parameter (float32 weights and Adam's moments), 4 more with a
-    delayed rollout policy, 12 more with a critic, and with verl the model once more. What methods replay is not
-    counted.
+    A kept model has the bytes of its dtype, a state those of ``memory.state_width``.
     """
-    method = methods.of_run(config)
     kept = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
     width = 2 if "16" in config.model.dtype else 4
-    state = 12 + 4 * method.delays_rollout_policy + 12 * method.uses_critic
-    state += width if config.engine == "verl" else 0
     states = 2 if config.engine == "verl" or config.checkpoint.keep_state else 0
-    return parameters(config) * (kept * width + states * state) + TABLES_BYTES
+    return parameters(config) * (kept * width + states * memory.state_width(config)) + TABLES_BYTES
 
 
 def evaluate(config: Config, curve: bool = False) -> Cost:

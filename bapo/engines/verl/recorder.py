@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from bapo.methods import Batch, Method
 from bapo.store.files import GROUPS, PROBE, STEPS, Json
 
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
+MEMORY = "actor/perf/max_memory_allocated_gb"
 #: verl's phases of an update
 UPDATE = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
 
@@ -47,13 +49,20 @@ class Recorder:
         due = self.budget.probes(before, self.spent, step, self.run.probe.points)
         self.probes = due and self.run.probe.prompts > 0
 
-    def end_row(self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float]) -> Json:
-        """Complete the row and keep it. seconds: the sampler's, by phase; timing: verl's."""
+    def end_row(
+        self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float], metrics: Json
+    ) -> Json:
+        """Complete the row and keep it. seconds: the sampler's, by phase; timing and metrics: verl's."""
         probe = timing.get("testing", 0.0)
         self.row |= {
             # the verifier's own, over all workers: verl grades a response as soon as it is there, so it is no phase
             **{f"seconds_{phase}": seconds[phase] for phase in ("rollout", "regenerate", "reward")},
             "seconds_update": sum(timing.get(name, 0.0) for name in UPDATE),
+            # of weights to the rollout engine behind the update, and of both engines' log-probabilities of some groups
+            "seconds_push": timing.get("update_weights", 0.0),
+            "seconds_compare": timing.get("compare", 0.0),
+            # GB that tensors took of a GPU at once, since the job began; verl counts 2^30 bytes, and 0 on CPU cores
+            "memory_peak_gb": float(metrics.get(MEMORY) or math.nan) * 2**30 / 1e9,
             "seconds_probe": probe,
             "seconds_total": timing["step"] + probe,
         }

@@ -223,7 +223,8 @@ class MethodTrainer(ResumableTrainer):
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
-        self.mismatch = self.sampler.mismatch(delayed=self.rollout_version != self.global_steps - 1)
+        with marked_timer("compare", self.timing_raw):
+            self.mismatch = self.sampler.mismatch(delayed=self.rollout_version != self.global_steps - 1)
         self.parts = mini_batches(self.method, self.run.train, self.run.seed, self.global_steps, groups)
         return self.rows.batch([g for part in self.parts for g in part]), {}
 
@@ -329,7 +330,7 @@ class MethodTrainer(ResumableTrainer):
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        row = self.recorder.end_row(global_steps, self.batch, self.sampler.ledger.seconds, timing_raw)
+        row = self.recorder.end_row(global_steps, self.batch, self.sampler.ledger.seconds, timing_raw, metrics)
         numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
         self.tracker.log(row | numbers)
         self._say(

@@ -5,10 +5,13 @@ Whatever else verl knows can be set under ``verl.overrides``.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
@@ -27,6 +30,10 @@ from bapo.validate import plain, wrong
 
 #: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
 VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
+#: GB of a card under which verl's 2 GB of weights on their way to vLLM are too many, and the MB that take their place
+SMALL, BUCKET, SMALL_BUCKET = 48.0, 2048, 512
+#: tokens of a micro-batch without flash-attn, if a response is no longer: its attention is computed between all of them
+WITHOUT_FLASH = 4096
 BASE = Path(__file__).with_name("verl.yaml")
 #: nodes of verl's configuration that a library reads: they take any name
 FREE = (
@@ -52,6 +59,11 @@ def device_of(config: Config) -> str:
 def uses_vllm(config: Config, device: str) -> bool:
     """Return whether vLLM samples."""
     return device == "cuda" or config.verl.rollout == "vllm"
+
+
+def flash_attention() -> bool:
+    """Return whether flash-attn is installed here."""
+    return importlib.util.find_spec("flash_attn") is not None
 
 
 def environment(device: str) -> dict[str, str]:
@@ -83,16 +95,61 @@ def typed(content: DictConfig | Json) -> Config:
     return Config.model_validate(values | {"method": methods.config_of(values["method"])})
 
 
+def _package() -> Path:
+    found = importlib.util.find_spec("verl")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent
+
+
+@lru_cache(maxsize=128)
+def _fields(target: str) -> dict[str, str | None]:
+    """Return the fields of one of verl's dataclasses, each with its own dataclass where it has one.
+
+    target: as in ``_target_``. Read from the source beside the module, so that verl is not imported; a base class that
+    lies elsewhere has no fields.
+    """
+    module, _, name = target.rpartition(".")
+    place = _package().parent / module.replace(".", "/")
+    files = place.glob("*.py") if place.is_dir() else [place.with_suffix(".py")]
+    parsed = (node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body)
+    classes = {node.name: node for node in parsed if isinstance(node, ast.ClassDef)}
+    found: dict[str, str | None] = {}
+    for base in [classes[name], *_bases(classes, name)]:
+        for line in base.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                named = [n.id for n in ast.walk(line.annotation) if isinstance(n, ast.Name) and n.id in classes]
+                found.setdefault(line.target.id, f"{module}.{named[0]}" if named else None)
+    return found
+
+
+def _bases(classes: Mapping[str, ast.ClassDef], name: str) -> Iterator[ast.ClassDef]:
+    for base in classes[name].bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            yield classes[base.id]
+            yield from _bases(classes, base.id)
+
+
+def _add_fields(node: DictConfig, given: DictConfig) -> None:
+    """Make room in ``node`` for the keys of ``given`` that verl's dataclasses have and its YAML lacks."""
+    there: Any = OmegaConf.to_container(node, resolve=False)  # what a value refers to may not be there
+    known = _fields(there["_target_"]) if "_target_" in there else {}
+    for key in given:
+        if key in known and key not in there:
+            with open_dict(node):
+                there[key] = {"_target_": known[key]} if known[key] and isinstance(given[key], DictConfig) else None
+                node[key] = there[key]
+        if isinstance(given[key], DictConfig) and isinstance(there.get(key), dict):
+            _add_fields(node[key], given[key])
+
+
 @lru_cache(maxsize=1)
 def _defaults() -> DictConfig:
     """Compose verl's own ``ppo_trainer.yaml``, without importing verl: that takes ten seconds of a slow core."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    found = importlib.util.find_spec("verl")
-    assert found is not None and found.origin is not None
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(Path(found.origin).parent / "trainer" / "config"), version_base=None):
+    with initialize_config_dir(str(_package() / "trainer" / "config"), version_base=None):
         verl = compose("ppo_trainer")
     GlobalHydra.instance().clear()
     return verl
@@ -111,13 +168,18 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     sections = [parts["all"], *([parts.critic] if method.uses_critic else []), parts[device]]
     if uses_vllm(config, device) and device == "cpu":
         sections.append(parts.vllm_on_cpu)
+    if device == "cuda" and not memory.fused(config):
+        sections.append(parts.whole_logits)
     with open_dict(_defaults()):
         verl = OmegaConf.merge(_defaults(), {"bapo": _computed(config, method, device, model)}, *sections)
     OmegaConf.set_struct(verl, True)
     for key in FREE:
         OmegaConf.set_struct(OmegaConf.select(verl, key), False)
+    assert isinstance(verl, DictConfig)
+    given = DictConfig(config.verl.overrides)
+    _add_fields(verl, given)
     try:
-        verl = OmegaConf.merge(verl, config.verl.overrides)
+        verl = OmegaConf.merge(verl, given)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise wrong(None, f"verl.overrides.{error.full_key}", None, "verl has no such key") from None
     assert isinstance(verl, DictConfig)
@@ -139,6 +201,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     tokens = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
     if device == "cuda":
         tokens = memory.micro_batch_tokens(config, gpus, tokens, card(config))
+        tokens = tokens if flash_attention() else min(tokens, max(row, WITHOUT_FLASH))
     held, probes = VALIDATED_WITH_IMAGES if tasks.get(config.task.name).images else VALIDATED, config.probe.prompts > 0
     units = 1 if device == "cpu" else 2 if gpus == 1 else 8
     # TransferQueue reserves a CPU for each storage unit and one for its controller, verl three a GPU and one for the
@@ -161,6 +224,8 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "epochs": t.epochs or 10**6,
         "row": row,
         "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch
+        "attention": "flash_attention_2" if flash_attention() else "sdpa",
+        "bucket": SMALL_BUCKET if device == "cuda" and card(config) < SMALL else BUCKET,
         "batched_tokens": max(8192 if device == "cuda" else 512, row),
         "tensor_parallel": 2 if pairs else 1,
         "storage_units": units,

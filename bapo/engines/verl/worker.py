@@ -30,6 +30,7 @@ from bapo.algorithm.rollouts import ORIGINS
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import images
 from bapo.engines.verl.batches import LAYOUT, counts_of
+from bapo.gpu import allocation
 from bapo.methods import Method
 from bapo.store.files import Json
 from bapo.validate import plain
@@ -276,3 +277,9 @@ class MethodWorker(MixedIn):
 
 class GPUMethodWorker(MethodWorker, ActorRolloutRefWorker):
     """On GPUs."""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        # Ray gives its workers one thread; with offload_policy the optimiser's step is the processor's
+        torch.set_num_threads(max(1, allocation.cpus() // self.world_size))
+        super().init_model()

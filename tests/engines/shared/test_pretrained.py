@@ -22,6 +22,7 @@ from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import read_json
+from bapo.validate import plain
 
 if LATE:
     from gguf import GGUFWriter
@@ -81,6 +82,7 @@ def test_what_its_files_say_is_read(tiny: Path, tmp_path: Path) -> None:
     config = config_of(tiny, tmp_path)
     count = sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tiny).parameters())
     assert (config.model.parameters, config.model.context_length) == (count, 96)
+    assert plain(config.model.sizes) == {"vocabulary": 53, "width": 32, "layers": 1, "mlp": 64}
     assert (config.model.title, config.model.revision) == ("tiny", None)
     stated = config_of(tiny, tmp_path, "model.parameters=7", "model.context_length=80")
     assert (stated.model.parameters, stated.model.context_length) == (7, 80)

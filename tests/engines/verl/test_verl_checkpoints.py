@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.late import LATE
 
-from bapo.engines.verl import checkpoints
+from bapo.engines.verl import checkpoints, launch
+from bapo.errors import UserError
+from bapo.experiments.compose import run_config
 
 if LATE:
     import torch
@@ -68,3 +72,18 @@ def test_float32_weights_become_the_models_type_and_others_stay(tmp_path: Path) 
     once = contents(place)
     checkpoints.convert(place, "bfloat16")
     assert contents(place) == once
+
+
+@pytest.mark.parametrize(("kept", "needed"), [(0, 26.676), (1, 17.784), (2, 8.892), (3, 8.892)])
+def test_there_must_be_room_for_three_states(
+    kept: int, needed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BAPO with 0.494e9 parameters: 12 bytes each of weights and moments, 4 of alpha, 2 of the model in bfloat16."""
+    config = run_config("single_gpu", "mathematics", "qwen2.5-0.5b-instruct", "bapo", 1)
+    for step in range(kept):
+        checkpoints.folder_of(checkpoints.root_of(tmp_path), step + 1).mkdir(parents=True)
+    for free, fits in ((needed + 0.001, True), (needed - 0.001, False)):
+        usage = SimpleNamespace(free=free * 1e9)
+        monkeypatch.setattr(launch.shutil, "disk_usage", lambda folder, usage=usage: usage)
+        with contextlib.nullcontext() if fits else pytest.raises(UserError, match=r"more checkpoint.* GB left"):
+            launch._require_disk(config, tmp_path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 from bapo.experiments.order import Cell
 from bapo.experiments.places import data_directory, options
-from bapo.store.files import PROBE
+from bapo.methods import Batch
+from bapo.store.files import PROBE, STEPS
 from bapo.validate import plain
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
@@ -101,10 +104,17 @@ def test_verl_accepts_every_run_of_the_paper_and_of_one_gpu(scale: str, cell: Ce
     assert not verl.algorithm.filter_groups.enable  # verl's would refill without a limit: DAPO.build_batch does it
 
 
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+
+
 @pytest.mark.parametrize(
     ("word", "named"),
     [
-        ("overrides.actor_rollout_ref.rollout.max_num_seq=1", r"verl\.overrides\.\S+\.max_num_seq"),
+        (f"overrides.{ROLLOUT}.max_num_seq=1", r"verl\.overrides\.\S+\.max_num_seq"),
+        (f"overrides.{ROLLOUT}.agent.enable_sleep_mode=false", r"verl\.overrides\.\S+\.enable_sleep_mode"),
+        (f"overrides.{ROLLOUT}.server.time_out=5", r"verl\.overrides\.\S+\.time_out"),
+        (f"overrides.{ACTOR}.optim.gradclip=1", r"verl\.overrides\.\S+\.gradclip"),
+        ("overrides.trainer.enable_sleep_mode=false", r"verl\.overrides\.trainer\.enable_sleep_mode"),
         ("overrides.algoritm=1", r"verl\.overrides\.algoritm"),
         ("gpus_per_node=5", r"train\.mini_batch_size=64: .* 5 GPUs"),
     ],
@@ -112,6 +122,82 @@ def test_verl_accepts_every_run_of_the_paper_and_of_one_gpu(scale: str, cell: Ce
 def test_a_key_that_does_nothing_is_refused(word: str, named: str) -> None:
     with pytest.raises(UserError, match=f"^{named}"):
         verl_config.resolve(composed("scale=paper", "method=grpo", f"verl.{word}"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (f"{ROLLOUT}.enable_sleep_mode", False),  # in verl's dataclass alone, as are all but the last four
+        (f"{ROLLOUT}.server.timeout", 5.0),  # within a dataclass that the YAML lacks
+        (f"{ACTOR}.use_rollout_log_probs", True),  # of FSDPActorConfig's base class
+        (f"{ACTOR}.fsdp_config.mixed_precision.param_dtype", "bf16"),  # a mapping of any names
+        (f"{ACTOR}.checkpoint.save_lora_only", True),  # of verl.trainer.config
+        ("actor_rollout_ref.model.target_parameters", ["q"]),
+        (f"{ROLLOUT}.max_num_seqs", 64),
+        (f"{ROLLOUT}.engine_kwargs.vllm.block_size", 16),
+        (f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes", 1024),
+        ("trainer.logger", ["console"]),
+    ],
+)
+def test_every_key_that_verl_has_can_be_set(key: str, value: Any) -> None:
+    verl = verl_config.resolve(composed("scale=paper", "method=grpo", f"verl.overrides.{key}={json.dumps(value)}"))
+    assert plain(OmegaConf.select(verl, key)) == value
+    verl_config.validate(verl)
+
+
+def test_the_fields_that_are_read_from_verls_source_are_those_of_its_classes() -> None:
+    def targets(node: Any) -> set[str]:
+        own = {node["_target_"]} if "_target_" in node else set()
+        return own.union(*(targets(child) for child in node.values() if isinstance(child, dict)))
+
+    for target in targets(OmegaConf.to_container(verl_config._defaults(), resolve=False)):
+        module, _, name = target.rpartition(".")
+        fields = set(vars(getattr(import_module(module), name))["__dataclass_fields__"]) - {"_target_"}
+        assert set(verl_config._fields(target)) == fields, target
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_text_models_need_no_flash_attn(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verl_config, "flash_attention", lambda: there)
+    monkeypatch.setattr(launch.environment, "require_vllm", lambda *_: None)
+    attention = "flash_attention_2" if there else "sdpa"
+    for task, method, fused in (
+        ("countdown", "bapo", True),
+        ("geometry", "bapo", False),
+        ("mathematics", "ppo", False),
+    ):
+        config = composed("scale=paper", f"task={task}", f"method={method}")
+        part = verl_config.resolve(config, "cuda").actor_rollout_ref
+        assert part.model.override_config.attn_implementation == attention
+        assert (part.model.use_fused_kernels, part.model.fused_kernel_options.impl_backend) == (fused, "torch")
+        assert part.actor.fsdp_config.entropy_checkpointing == (not fused)
+        if fused or there:
+            launch._require_packages(config, "cuda")
+            continue
+        with pytest.raises(UserError, match="need flash-attn"):
+            launch._require_packages(config, "cuda")
+
+
+def test_micro_batch_and_bucket_without_flash_attn_and_on_small_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 responses of 512 + 1,024 tokens are asked for; one of 512 + 8,192 is a micro-batch anyway."""
+    words = ["scale=single_gpu", "task=mathematics", "model=qwen2.5-0.5b-instruct", "method=bapo"]
+    for there, more, tokens, card, bucket in (
+        (True, (), 24_576, 80, 2048),
+        (False, (), 4096, 40, 512),
+        (False, ("sampling.max_response_tokens=8192",), 8704, 24, 512),
+    ):
+        monkeypatch.setattr(verl_config, "flash_attention", lambda there=there: there)
+        verl = verl_config.resolve(composed(*words, f"verl.gpu_memory={card}", *more))
+        assert verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == tokens
+        assert verl.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes == bucket
+
+
+def test_the_environment_on_gpus_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, default in (("VLLM_USE_V2_MODEL_RUNNER", "0"), ("VLLM_DISABLE_COMPILE_CACHE", "0")):
+        monkeypatch.delenv(name, raising=False)
+        assert verl_config.environment("cuda")[name] == default
+        monkeypatch.setenv(name, "1")
+        assert verl_config.environment("cuda")[name] == "1"
 
 
 def test_auto_puts_a_pretrained_model_on_gpus() -> None:
@@ -144,6 +230,18 @@ def test_probe_rows_count_by_set_and_problem(tiny_world: list[str]) -> None:
     for some, problems in ((entries[:3], 2), (entries, 3)):
         with pytest.raises(RuntimeError, match="step 5"):
             found.add_probe(5, some, problems)
+
+
+def test_a_steps_row_says_where_verls_time_and_memory_went(tiny_world: list[str]) -> None:
+    found = recorder.Recorder(composed(*tiny_world), None, None)
+    timing = {"step": 9.0, "update_actor": 2.0, "adv": 0.5, "update_weights": 0.75, "compare": 0.25}
+    gpu = {"actor/perf/max_memory_allocated_gb": 3.0}
+    for step, metrics in ((1, gpu), (2, {"actor/perf/max_memory_allocated_gb": 0})):
+        found.row = {}
+        found.end_row(step, Batch([]), {"rollout": 4.0, "regenerate": 1.0, "reward": 0.1}, timing, metrics)
+    first, second = found.tables.rows[STEPS]
+    assert (first["seconds_update"], first["seconds_push"], first["seconds_compare"]) == (2.5, 0.75, 0.25)
+    assert first["memory_peak_gb"] == 3 * 2**30 / 1e9 and math.isnan(second["memory_peak_gb"])
 
 
 def test_what_is_missing_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

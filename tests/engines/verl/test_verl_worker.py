@@ -18,7 +18,18 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
-from bapo.engines.verl.worker import ALPHA, CURRENT, DELAYED, REFERENCE, MethodWorker, kept, shards_of, swapped
+from bapo.engines.verl import worker
+from bapo.engines.verl.worker import (
+    ALPHA,
+    CURRENT,
+    DELAYED,
+    REFERENCE,
+    GPUMethodWorker,
+    MethodWorker,
+    kept,
+    shards_of,
+    swapped,
+)
 
 RANKS = 2
 
@@ -107,6 +118,19 @@ def test_what_is_no_shard_is_refused() -> None:
     module.weight.data.untyped_storage().resize_(0)
     with pytest.raises(AssertionError, match="weight"):
         shards_of(module)
+
+
+def test_a_worker_on_gpus_takes_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneOfEight(GPUMethodWorker):
+        world_size = 8
+
+    threads = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(MethodWorker, "init_model", lambda self: None)
+    for cores in (100, 4):
+        monkeypatch.setattr(worker.allocation, "cpus", lambda cores=cores: cores)
+        OneOfEight.init_model(object.__new__(OneOfEight))
+    assert threads == [12, 1]
 
 
 class Engine:

@@ -1,0 +1,60 @@
+"""verl's forward pass as a GPU has it (packed rows, torch's attention, fused log-probabilities) against padded rows."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
+from omegaconf import OmegaConf
+from support.training import model
+from support.verl_rows import PROMPTS, Engine, as_batch, record, verl_rows
+from transformers import PreTrainedModel
+from verl.models.transformers.monkey_patch import patch_forward_with_backends
+from verl.utils import tensordict_utils as tu
+from verl.utils.torch_functional import entropy_from_logits
+
+from bapo.algorithm.rollouts import FRESH
+
+CHUNK = 512  # tokens whose logits are there at a time
+ROWS = verl_rows([record(prompt, step, 0, FRESH) for prompt in PROMPTS for step in (1, 2, 3)])
+
+
+def forward(
+    policy: PreTrainedModel, packed: bool, fused: bool
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """(log-probabilities, entropies) of all tokens of ROWS, and the parameters' gradients of a sum of both."""
+    policy = copy.deepcopy(policy)
+    policy.__class__ = type("Policy", (type(policy),), {})  # verl patches the class
+    patch_forward_with_backends(policy, use_fused_kernels=fused, fused_kernels_backend="torch")
+    policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    data = as_batch(ROWS, calculate_entropy=True)
+    tu.assign_non_tensor(data, use_remove_padding=packed, use_fused_kernels=fused)
+    engine = Engine(policy.train())
+    engine.engine_config = OmegaConf.create(
+        {"entropy_checkpointing": False, "entropy_from_logits_with_chunking": False}
+    )
+    engine.compute_entropy_from_logits = entropy_from_logits
+    inputs, arguments = engine.prepare_model_inputs(data)
+    output = policy(**inputs, use_cache=False)
+    found = engine.prepare_model_outputs(output, arguments, data, None)
+    logprobs, entropies = found["log_probs"].values(), found["entropy"].values()
+    weights = torch.linspace(-1, 1, len(logprobs))
+    (weights * logprobs - 0.1 * entropies).sum().backward()
+    return logprobs.detach(), entropies.detach(), [p.grad for p in policy.parameters()]
+
+
+@pytest.mark.parametrize("family", ["Qwen2", "Llama", "Qwen3"])
+def test_packed_rows_with_fused_log_probabilities_are_padded_rows(family: str) -> None:
+    policy = model(family, attn_implementation="sdpa")
+    assert sum(len(row["input_ids"]) for row in ROWS) > CHUNK
+    logprobs, entropies, gradients = forward(policy, packed=True, fused=True)
+    for other in ({"packed": False, "fused": False}, {"packed": True, "fused": False}):
+        expected_logprobs, expected_entropies, expected = forward(policy, **other)
+        torch.testing.assert_close(logprobs, expected_logprobs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(entropies, expected_entropies, rtol=0, atol=1e-5)
+        for own, theirs in zip(gradients, expected, strict=True):
+            torch.testing.assert_close(own, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
