@@ -1,4 +1,4 @@
-"""Which room of the code may import which, what collecting tests imports, and how clean the types are."""
+"""Which folder of the code may import which, what collecting tests imports, and how clean the types are."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from support import late
 from support.late import LATE
 from support.paths import ROOT
 
-#: what every room may import
+#: what every folder may import
 GROUND = {"bapo", "bapo.errors", "bapo.processes", "bapo.project", "bapo.seeds", "bapo.validate"}
 READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places"}
 TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.gpu"}
 TRAIN |= {"bapo.engines.shared", "bapo.graders"}
-#: room -> the rooms and modules that it may import beside itself and GROUND; the longest name that fits is taken
+#: folder -> the folders and modules that it may import beside itself and GROUND; the longest name that fits is taken
 ARROWS = {
     "bapo": set(),
     "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
@@ -98,14 +98,14 @@ if LATE:
     OURS = [i for i in IMPORTS if i.imported in MODULES and i.imported != i.importer and not i.typing]
 
 
-def room(module: str) -> str:
+def folder_of(module: str) -> str:
     """Return the longest name of ARROWS that a module lies in."""
     return max((r for r in ARROWS if f"{module}.".startswith(f"{r}.")), key=len)
 
 
 def allowed(entry: Import) -> bool:
-    """Return whether an import follows the arrows; the rooms of the analysis may import each other."""
-    home = room(entry.importer)
+    """Return whether an import follows the arrows; the folders of the analysis may import each other."""
+    home = folder_of(entry.importer)
     own = "analysis" if home.startswith("analysis") else home
     targets = ARROWS[home] | ({own} - {"bapo"})
     return entry.imported in GROUND or any(f"{entry.imported}.".startswith(f"{t}.") for t in targets)

@@ -30,7 +30,7 @@ from bapo.project import MARK
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: words in capitals that stand for a reader's own
-PLACEHOLDERS = {"RESPONSES", "CHECKOUT", "ROOM"}
+PLACEHOLDERS = {"RESPONSES", "CHECKOUT"}
 BLOCKS = [b for b in blocks() if b.language == "sh"]
 JOBS = ("data", "base", "train", "evaluate")
 
@@ -100,7 +100,7 @@ def checked(words: Sequence[str]) -> None:
             extra for word in rest if (named := re.fullmatch(r"\.\[([\w,]+)\]", word)) for extra in named[1].split(",")
         ]
         assert set(extras) <= set(EXTRAS)
-        files = [word for word in rest if re.search(r"/|\.(py|txt)$", word) and "ROOM" not in word]
+        files = [word for word in rest if re.search(r"/|\.(py|txt)$", word)]
         assert [file for file in files if not Path(file).exists() and file != "before-flash-attn.txt"] == []
 
 

@@ -7,7 +7,7 @@ sampling/  cache        responses of a model, by keyed random numbers
 models/                 Hugging Face models: build, load, save, score
   pretrained  gguf      models from a hub, a folder or a package
   chats  images         the model's own conversation; its images
-shortcut                the one door to engines/fast: delete that folder and everything works as before, slower
+shortcut                the one entry point to engines/fast: delete that folder and everything works as before, slower
 """
 
 from __future__ import annotations
