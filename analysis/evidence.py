@@ -165,11 +165,14 @@ def asked(content: Mapping[str, object], scale: str) -> str:
 
 
 def about(study: Study, name: str, home: Path) -> Json:
-    """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs."""
+    """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs.
+
+    name: of the evidence, which has another name than the study where it holds a portion of its runs.
+    """
     manifests, summaries = ([read_json(cell.run / file) for cell in study.cells] for file in (MANIFEST, SUMMARY))
     starts = [start for start in study.starts if finished(start, True)]
     evaluations = [read_json(start.run / "eval" / SUMMARY) for start in starts]
-    file = places.file_of("study", name)
+    file = places.file_of("study", study.name or name)
     return {
         "study": name,
         "folder": home.name,
