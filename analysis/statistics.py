@@ -316,6 +316,9 @@ def dunnett(estimates: Sequence[Estimate]) -> np.ndarray:
     shares = (np.arange(200) + 0.5) / 200
     adjusted = []
     for e in estimates:
+        if not e.se > 0:  # no spread: as for one difference
+            adjusted.append(e.p)
+            continue
         scale = np.sqrt(chdtri(e.df, shares) / e.df)[:, None]
         reach = np.sqrt(2) * abs(e.mean) / e.se * scale
         inside = (ndtr(nodes + reach) - ndtr(nodes - reach)) ** len(estimates)

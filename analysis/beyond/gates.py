@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from analysis import probes, results, statistics, text
 from analysis.page import Page, Table
@@ -61,6 +61,16 @@ class Quantity(Part):
     gain_from: str = BASE
     problems: Literal["benchmarks", "probe"] = "benchmarks"
     prompts: str = ""
+
+    @model_validator(mode="after")
+    def _of_one_measure(self) -> Self:
+        if self.less and (self.measure not in ("accuracy", "gain") or not self.minus):
+            raise ValueError("less is taken off a difference of accuracies: it needs minus, and measure: accuracy")
+        if self.gain_from != BASE and self.measure != "gain_share":
+            raise ValueError("gain_from belongs to measure: gain_share")
+        if self.measure == "gain_share" and not self.minus:
+            raise ValueError("gain_share needs minus, whose gain it is a share of")
+        return self
 
 
 class Gate(Quantity):
@@ -220,6 +230,13 @@ class Bases:
         found = [{row.method: row for row in results.collect(block, self.study)} for block in self.blocks]
         shared = [method for method in found[0] if all(method in rows for rows in found)]
         names = [name for name, _ in self.blocks[0].benchmarks]
+        if len(found) < 2:
+            raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
+        for block, rows in zip(self.blocks, found, strict=True):
+            if len({rows[method].seeds for method in shared if method != BASE}) > 1:
+                raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")
+            if any(rows[BASE].outcomes[name].problems != found[0][BASE].outcomes[name].problems for name in names):
+                raise UserError(f"{block.title}: evaluated on other problems than {self.blocks[0].title}")
         return {
             method: [np.stack([rows[method].accuracy[name].mean(axis=0) for rows in found]) for name in names]
             for method in shared
@@ -266,7 +283,10 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
 def write(study: Study, out: Path) -> list[Path]:
     """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
     rules, rows, tables, first = registered(study.name), [], [], []
-    together = [study.blocks] if rules.unit == "base" else [[block] for block in study.blocks]
+    together: list[list[Block]] = [[block] for block in study.blocks]
+    if rules.unit == "base":
+        tasks = dict.fromkeys(block.task for block in study.blocks)
+        together = [[block for block in study.blocks if block.task == task] for task in tasks]
     for blocks in together:
         block, lines = blocks[0], []
         judged = judge(blocks, study, rules)

@@ -32,14 +32,16 @@ def family(method: str) -> str:
 def compare(block: Block, study: Study) -> dict[str, list[dict[str, Any]]]:
     """Return, of each benchmark and their average by title, a row a method in points.
 
-    Raises UserError without the reference.
+    Raises UserError without the reference, or without a row that shares two training seeds with it.
     """
     rows = {row.method: row for row in results.collect(block, study)}
     if study.reference not in rows:
         raise UserError(f"{study.name}: {block.title} has no run of {study.reference}, so nothing is compared")
     reference = rows[study.reference]
     trained = [row for row in rows.values() if len(row.seeds) > 1]
-    others = [row for row in trained if row is not reference]
+    others = [row for row in trained if row is not reference and len({*row.seeds} & {*reference.seeds}) > 1]
+    if not others:
+        raise UserError(f"{study.name}: {block.title}: no row shares two training seeds with {study.reference}")
     found: dict[str, list[dict[str, Any]]] = {}
     for column, title in results.columns(block):
         of_column = []

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper, results, statistics, style, text
 from analysis.results import AVERAGE
-from analysis.study import Block, Study
+from analysis.study import Block, Study, evaluated
 from analysis.tables.comparison import kind_of_base
 from bapo.errors import UserError
 
@@ -35,7 +35,7 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
     model and budget the one with more seeds. Raises UserError where no study has both methods.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for study in studies:
+    for study in map(evaluated, studies):
         for kind, blocks in _kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], kind
@@ -50,8 +50,8 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
 def _kinds(study: Study) -> dict[str, list[Block]]:
     """Return the blocks of each kind of base model."""
     kinds: dict[str, list[Block]] = {}
-    for block in study.blocks:
-        kinds.setdefault(kind_of_base(block) or block.model, []).append(block)
+    for block in filter(lambda block: block.methods, study.blocks):
+        kinds.setdefault(f"{block.task} {kind_of_base(block) or block.model}", []).append(block)
     return kinds
 
 
@@ -63,6 +63,8 @@ def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
         if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
             continue
         pairs = [results.difference(rows[method], rows[REFERENCE], AVERAGE) for rows in of_block]
+        if any(len(pair.difference.by_seed) < 2 for pair in pairs) and len(pairs) < 2:
+            continue  # one run of each is no replicate
         estimate = pairs[0].difference.tested
         if len(pairs) > 1:
             estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])

@@ -1,6 +1,6 @@
 """Imported by verl itself, in each of its processes (``VERL_USE_EXTERNAL_MODULES=bapo.engines.verl.plugin``).
 
-What verl 0.9.1 lacks to run on CPU cores: a platform without accelerator, and the entry point to the rollout of ``cpu.py``.
+What verl 0.9.1 lacks to run on CPU cores: a platform without accelerator, and the way to the rollout of ``cpu.py``.
 It runs inside ``import verl``, so only registries may be touched here, nothing that imports verl's trainer.
 """
 

@@ -1,0 +1,69 @@
+"""False findings, power and coverage of the tests on docs/specifications.md: ``python benchmarks/coverage.py [DRAWS]``.
+
+Points of accuracy on 800 problems. A row has its own effect on each problem (standard deviation 2.5), a training seed
+shifts a run (1 point), and a run's accuracy on a problem has noise from its samples and from training (14 points).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from analysis import statistics
+from analysis.statistics import Estimate, Side
+
+PROBLEMS, OF_PROBLEM, NOISE = 800, 2.5, 14.0
+Drawn = dict[str, tuple[list[Estimate], np.ndarray]]
+
+
+def tested(random: np.random.Generator, rows: int, seeds: int, lead: float, spread: float) -> Drawn:
+    """Return the estimates and p-values of one draw by test. lead: of the first row; spread: of the last."""
+    shared = random.normal(0, 30, PROBLEMS)
+    sides = []
+    for row in range(rows + 1):
+        deviation = spread if row == rows else 1.0
+        table = shared + random.normal(0, OF_PROBLEM, PROBLEMS) + random.normal(0, deviation, (seeds, 1))
+        table = table + random.normal(0, NOISE, (seeds, PROBLEMS)) + (lead if row == 1 else 0.0)
+        sides.append(Side([table], list(range(seeds))))
+    reference, others = sides[0], sides[1:]
+    paired = [statistics.difference(side, reference).tested for side in others]
+    unpaired = [statistics.unpaired(side, reference).tested for side in others]
+    pooled = [statistics.pooled(sides, side, reference) for side in others]
+    return {
+        "paired": (paired, statistics.holm([e.p for e in paired])),
+        "unpaired": (unpaired, statistics.holm([e.p for e in unpaired])),
+        "pooled": (pooled, statistics.dunnett(pooled)),
+    }
+
+
+def rates(draws: int, rows: int, seeds: int, spread: float) -> None:
+    random = np.random.default_rng(rows)
+    drawn = [tested(random, rows, seeds, 1.8, spread) for _ in range(draws)]
+    for test in drawn[0]:
+        found = np.mean([p[0] < 0.05 for _, p in (each[test] for each in drawn)])
+        false = np.mean([(p[1:] < 0.05).any() for _, p in (each[test] for each in drawn)])
+        print(f"{rows} rows, {seeds} seeds, spread {spread:g}: {test:<9} 1.8 points {found:.0%}, false {false:.0%}")
+
+
+def coverage(draws: int, bases: int, seeds: int, between: float) -> None:
+    random, new, before = np.random.default_rng(bases), 0, 0
+    for _ in range(draws):
+        table = random.normal(0, between, (bases, 1, 1)) + random.normal(0, 2**0.5, (bases, seeds, 1))
+        table = table + random.normal(0, 2**0.5 * OF_PROBLEM, PROBLEMS)
+        table = table + random.normal(0, 2**0.5 * NOISE, (bases, seeds, PROBLEMS))
+        pooled = statistics.over_bases([[base] for base in table])
+        wider = statistics.mean_over_bases([statistics.mean_over_seeds(base).tested for base in table])
+        new, before = (n + (e.low < 0 < e.high) for n, e in ((new, pooled), (before, wider)))
+    print(f"{bases} bases, {seeds} seeds, {between:g} between: {new / draws:.1%}, wider of two {before / draws:.1%}")
+
+
+def main(draws: int) -> None:
+    for spread in (1.0, 3.0):
+        rates(draws, 10, 8, spread)
+    for between in (0.0, 0.3, 0.6, 1.0, 1.2, 2.0):
+        coverage(draws, 3, 8, between)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300)
