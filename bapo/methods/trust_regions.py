@@ -44,7 +44,7 @@ class M2PO(Stale):
     None where the configuration names no such floor, and the scripts name none.
 
     The code decides in each micro-batch of each GPU, and so does this class. Unlike for all other methods, a smaller
-    train.micro_batch_size, and in verl more GPUs, give other numbers.
+    train.micro_batch_size gives other numbers, and so do in verl other GPUs: their number and memory, and flash-attn.
     """
 
     Config = M2POConfig

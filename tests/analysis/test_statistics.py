@@ -291,6 +291,10 @@ def test_dunnetts_p_values_are_scipys(rows: int, seeds: int) -> None:
     assert s.dunnett(estimates) == pytest.approx(theirs, abs=1e-3)
 
 
+def test_dunnetts_p_without_spread_is_that_of_one_difference() -> None:
+    assert s.dunnett([s.Estimate(0.0, 0.0, 3), s.Estimate(1.0, 0.0, 3)]).tolist() == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(("bases", "seeds"), [(3, 8), (24, 1)])
 def test_intervals_over_bases_cover_the_truth(bases: int, seeds: int) -> None:
     """In 300 draws of a difference of 0, with a standard deviation between bases of 0.6 seeds', 95% up to chance."""

@@ -126,6 +126,19 @@ def test_a_gain_is_measured_from_the_method_that_is_named(tmp_path: Path, monkey
         assert found.mean == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"grpo": {"one": (3, 3)}}, "grpo lacks a finished run"), ({"bapo": {"one": (5, 3), "two": (3, 7, 8)}}, "other")],
+)
+def test_bases_that_cannot_be_compared_are_named(
+    change: dict[str, dict[str, tuple[int, ...]]], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OF_BASES, *next(iter(change.items())))
+    asked = of_bases(tmp_path, monkeypatch)
+    with pytest.raises(UserError, match=named):
+        gates.write(asked, tmp_path / "out")
+
+
 def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> study.Study:
     """Write the runs of OF_BASES, each base with a seed of its own, and the file of their study, and load it."""
     monkeypatch.setattr(places, "file_of", lambda kind, name: root / f"{name}.yaml")
@@ -141,7 +154,7 @@ def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) ->
                 bases.append({"task": "countdown", "model": model, "run": str(root / model)})
             else:
                 write_run(place(root, method, seed, model=model), bits)
-    cells = [(m, method, n) for method in ("grpo", "whole", "bapo") for n, m in enumerate(("one", "two"), start=1)]
+    cells = [(m, method, n) for method in ("grpo", "whole", "bapo") for n, m in enumerate(OF_BASES[method], start=1)]
     return study.load(write_study(root, cells, benchmarks=("a",), bases=bases, name="asked"))
 
 
@@ -202,6 +215,11 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
         ({"gates": [{**GATE, "must": ["mean about 3"]}]}, "gates.0.must.0"),
         ({"gates": [{**GATE, "measure": "luck"}]}, "gates.0.measure"),
         ({"gates": [{**GATE, "of": "dapo"}]}, "dapo"),
+        ({"gates": [{**GATE, "less": {"of": "bapo", "minus": "grpo"}}]}, "less"),
+        ({"gates": [{**GATE, "measure": "gain_share", "minus": "bapo", "less": {"of": "a", "minus": "b"}}]}, "less"),
+        ({"gates": [{**GATE, "gain_from": "bapo"}]}, "gain_from"),
+        ({"gates": [{**GATE, "measure": "gain_share"}]}, "minus"),
+        ({"gates": [GATE], "unit": "base"}, "two base models"),
         ({}, "gates"),
     ],
 )

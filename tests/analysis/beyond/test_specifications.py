@@ -11,6 +11,7 @@ from support.runs import place, write_run, write_study
 
 from analysis import statistics, study
 from analysis.beyond import specifications
+from bapo.errors import UserError
 
 #: solved of 8 samples of four problems, by seed
 SOLVED = {
@@ -53,6 +54,15 @@ def test_each_test_is_corrected_over_its_family(rows: pd.DataFrame) -> None:
             assert rows.p_unpaired[method] == pytest.approx(statistics.holm([e.p for e in unpaired])[i], abs=1e-4)
             assert rows.p_pooled[method] == pytest.approx(statistics.dunnett(pooled)[i], abs=1e-4)
     assert rows.verdict["bapo+rollouts"] == "above" and rows.verdict["dapo"] == "not significant"
+
+
+def test_a_study_without_replicates_is_named(tmp_path: Path) -> None:
+    for method in ("grpo", "bapo"):
+        write_run(place(tmp_path, method, 1), {"a": [[1, 0], [1, 1]]})
+    cells = [("tiny", method, 1) for method in ("grpo", "bapo")]
+    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
+    with pytest.raises(UserError, match="two training seeds"):
+        specifications.write(loaded, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
