@@ -248,7 +248,8 @@ class Bases:
             raise UserError(f"{self.study.name}: with unit: base a measure is of accuracies on the benchmarks")
         values = self.of(quantity.of)
         if quantity.measure == "gain_share":
-            values = statistics.share_of_gain(values, self.of(quantity.minus or BASE), self.of(quantity.gain_from))
+            assert quantity.minus is not None
+            values = statistics.share_of_gain(values, self.of(quantity.minus), self.of(quantity.gain_from))
         else:
             off = [quantity.minus] if quantity.minus else [BASE] * (quantity.measure == "gain")
             signed = [(-1, each) for each in off]

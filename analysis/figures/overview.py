@@ -63,11 +63,12 @@ def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
         if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
             continue
         pairs = [results.difference(rows[method], rows[REFERENCE], AVERAGE) for rows in of_block]
-        if any(len(pair.difference.by_seed) < 2 for pair in pairs) and len(pairs) < 2:
-            continue  # one run of each is no replicate
-        estimate = pairs[0].difference.tested
         if len(pairs) > 1:
             estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])
+        elif len(pairs[0].difference.by_seed) > 1:
+            estimate = pairs[0].difference.tested
+        else:
+            continue  # one run of each has no replicate
         theirs, other = (printed.value(name, AVERAGE) if printed else None for name in (METHOD, REFERENCE))
         yield {
             "method": method,
