@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -41,6 +42,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], list
     home = tmp_path_factory.mktemp("evidence")
 
     def of(file: Path, product: str) -> list[Table]:
+        plain = file.with_suffix(".csv")  # what was measured on a machine, rather than made of runs
+        if plain.exists():
+            header, *rows = csv.reader(plain.read_text(encoding="utf-8").splitlines())
+            return [Table(plain.name, tuple(header), tuple(map(tuple, rows)))]
         folder = home / file.parent.name / file.stem
         study = folder / file.parent.name / "studies" / f"{file.stem}.json"
         if not study.exists():
