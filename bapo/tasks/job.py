@@ -23,19 +23,17 @@ if TYPE_CHECKING:
 
 def data_folder(config: Config) -> Path:
     """Return the folder of the problems. Raises UserError where they are missing, damaged, or of other settings."""
-    command = f"data scale={config.scale.name} task={config.task.name}"
-    return _finished(data_directory(config), data_identity(config), "problems", command)
+    return _finished(data_directory(config), data_identity(config), "problems", "data")
 
 
 def base_folder(config: Config) -> Path:
     """Return the folder of a base model trained from scratch. Raises UserError as :func:`data_folder` does."""
-    command = f"base scale={config.scale.name} task={config.task.name} model={config.model.name}"
-    return _finished(base_directory(config), base_identity(config), "base model", command)
+    return _finished(base_directory(config), base_identity(config), "base model", "base")
 
 
-def _finished(folder: Path, identity: str, what: str, command: str) -> Path:
+def _finished(folder: Path, identity: str, what: str, job: str) -> Path:
     if not (folder / SUMMARY).exists() or verify_files(folder).get("identity") != identity:
-        raise UserError(f"{folder}: no {what} of this configuration; run `python -m bapo {command}`")
+        raise UserError(f"{folder}: no {what} of this configuration; run `python -m bapo {job}` with the same keys")
     return folder
 
 
