@@ -91,6 +91,8 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--keep", type=Path, metavar="FOLDER", help=text)
     sub = command("provenance", "bapo.store.provenance:main", "Print what made a result, as JSON.")
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
+    text = "Print the suite's version and commit, its packages and this machine, for a report of a fault."
+    command("env", "bapo.store.provenance:show", text)
     for name, text in OF_ANALYSIS.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser

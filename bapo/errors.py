@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -45,7 +47,12 @@ def exit_status(work: Callable[[], int]) -> int:
     What users can mend is told in one sentence on stderr.
     """
     try:
-        return work()
+        status = work()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read our output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 128 + signal.SIGPIPE
     except UserError as error:
         status, said = 2, f"error: {error}"
     except KeyboardInterrupt:

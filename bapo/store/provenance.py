@@ -83,6 +83,11 @@ def _made_by() -> Json:
     return {"code": code, "packages": package_versions(), "hardware": hardware()}
 
 
+def show() -> None:
+    """Print as JSON what a manifest says of code, packages and machine: ``bapo env``."""
+    print(json.dumps(_made_by(), indent=1))
+
+
 # ------------------------------------------------------------------------------------------------ manifests
 
 

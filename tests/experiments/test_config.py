@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 from support.configs import edit
+from support.paths import ROOT
 
 from bapo import methods
 from bapo.errors import UserError, exit_status
@@ -187,6 +192,16 @@ def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: py
     assert re.fullmatch(r"error: .*: make room or write to another folder, and .*\n", capsys.readouterr().err)
     with pytest.raises(OSError, match="Errno 5"):  # a fault of the machine keeps its traceback
         exit_status(refused("[Errno 5] Input/output error"))
+
+
+@pytest.mark.parametrize("count", [1, 100_000])  # what is written when Python ends, and while the command runs
+def test_a_reader_that_ends_ends_the_command(count: int) -> None:
+    work = f"import bapo.errors as e, sys; sys.exit(e.exit_status(lambda: print('line\\n' * {count}) or 0))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", work], stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 @pytest.mark.parametrize(
