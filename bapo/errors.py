@@ -13,6 +13,8 @@ from importlib.util import find_spec
 
 #: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's place
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR}
+#: what torch, the loader of libraries and Python's threads say when the machine or `ulimit` gives no more
+_NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
 
 
 class UserError(Exception):
@@ -59,10 +61,22 @@ def exit_status(work: Callable[[], int]) -> int:
         status, said = 130, "interrupted; run the same command again to resume from the last checkpoint"
     except (Interrupted, JobFailed) as error:
         status, said = 130 if isinstance(error, Interrupted) else 1, str(error)
-    except Exception as error:  # libraries that write have errors of their own, with the number in their text
-        found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-        if not found or int(found[1]) not in _REFUSED:
+    except Exception as error:
+        if not (cure := _cure(error)):
             raise
-        status, said = 1, f"error: {error}: make room or write to another folder, and run the same command again"
+        status, said = 1, f"error: {error}: {cure}, and run the same command again"
     print(said, file=sys.stderr)
     return status
+
+
+def _cure(error: Exception) -> str | None:
+    """Return what helps against an error of the machine, None against one of the code.
+
+    Libraries have errors of their own for both, with the number or the reason in their text.
+    """
+    found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+    if found and int(found[1]) in _REFUSED:
+        return "make room or write to another folder"
+    if isinstance(error, MemoryError) or _NO_MORE.search(str(error)):
+        return "let the job have more memory and threads (ulimit -a shows its limits)"
+    return None

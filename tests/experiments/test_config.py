@@ -194,6 +194,22 @@ def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: py
         exit_status(refused("[Errno 5] Input/output error"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (MemoryError, "Unable to allocate 8.00 GiB for an array"),  # numpy's
+        (RuntimeError, "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),  # torch's
+        (RuntimeError, "can't start new thread"),
+        (ImportError, "libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_what_a_limit_of_memory_refuses_is_one_sentence(
+    kind: type[Exception], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(refused(text, kind)) == 1
+    assert capsys.readouterr().err.startswith(f"error: {text}: let the job have more memory")
+
+
 @pytest.mark.parametrize("count", [1, 100_000])  # what is written when Python ends, and while the command runs
 def test_a_reader_that_ends_ends_the_command(count: int) -> None:
     work = f"import bapo.errors as e, sys; sys.exit(e.exit_status(lambda: print('line\\n' * {count}) or 0))"

@@ -124,6 +124,10 @@ def test_from_nothing_to_the_table_through_ctrl_c_and_kill(checkout: Path, smoke
     assert status == 0 and "Nothing to be done" in text
     assert [p for p in Path("/proc").glob("[0-9]*") if runs_in(p, checkout)] == []  # nor a warm process is left
 
+    page = Path(RESULTS, "snakemake.html")
+    status, text = into_a_file(checkout, [*table1, "--report", str(page)])
+    assert status == 0 and "Snakemake Report" in (checkout / page).read_text(), text[-3000:]
+
     assert {path.name for path in checkout.iterdir()} <= {*CHECKOUT, ".snakemake", Path(RESULTS).parts[0]}
 
     undisturbed = smoke_world / "results" / "smoke"
