@@ -56,16 +56,16 @@ def exit_status(work: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
         return 128 + signal.SIGPIPE
     except UserError as error:
-        status, said = 2, f"error: {error}"
+        status, sentence = 2, f"error: {error}"
     except KeyboardInterrupt:
-        status, said = 130, "interrupted; run the same command again to resume from the last checkpoint"
+        status, sentence = 130, "interrupted; run the same command again to resume from the last checkpoint"
     except (Interrupted, JobFailed) as error:
-        status, said = 130 if isinstance(error, Interrupted) else 1, str(error)
+        status, sentence = 130 if isinstance(error, Interrupted) else 1, str(error)
     except Exception as error:
         if not (cure := _cure(error)):
             raise
-        status, said = 1, f"error: {error}: {cure}, and run the same command again"
-    print(said, file=sys.stderr)
+        status, sentence = 1, f"error: {error}: {cure}, and run the same command again"
+    print(sentence, file=sys.stderr)
     return status
 
 
@@ -74,8 +74,8 @@ def _cure(error: Exception) -> str | None:
 
     Libraries have errors of their own for both, with the number or the reason in their text.
     """
-    found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-    if found and int(found[1]) in _REFUSED:
+    number = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+    if number and int(number[1]) in _REFUSED:
         return "make room or write to another folder"
     if isinstance(error, MemoryError) or _NO_MORE.search(str(error)):
         return "let the job have more memory and threads (ulimit -a shows its limits)"

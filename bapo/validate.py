@@ -49,8 +49,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 def wrong(file: Path | str | None, field: str, value: object, cure: str) -> UserError:
     """Make the error for one field. file: None where it has no file; value: None where it is not shown."""
-    shown = str(value) if str(value).isprintable() else ascii(str(value))
-    place = field if value is None or not field else f"{field}={shown}"
+    printable = str(value) if str(value).isprintable() else ascii(str(value))
+    place = field if value is None or not field else f"{field}={printable}"
     return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
 
 
@@ -71,8 +71,8 @@ class Part(BaseModel):
     def _known(cls, content: object) -> object:
         for key in content if isinstance(content, Mapping) else ():
             if key not in cls.model_fields:
-                said = unknown(str(key), "no such key", str(key), list(cls.model_fields))
-                raise PydanticCustomError("surplus", "{said}", {"said": said, "key": key})
+                sentence = unknown(str(key), "no such key", str(key), list(cls.model_fields))
+                raise PydanticCustomError("surplus", "{said}", {"said": sentence, "key": key})
         return content
 
 

@@ -82,9 +82,9 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
         ]
         # the chat template has already placed whatever special tokens belong into a prompt
         tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        for problem, own in zip(benchmark.problems, tokens, strict=True):
-            if not 0 < len(own) <= longest:
+        for problem, prompt in zip(benchmark.problems, tokens, strict=True):
+            if not 0 < len(prompt) <= longest:
                 raise UserError(
-                    f"{benchmark.task_name}: problem {problem.id} has a prompt of {len(own)} tokens, allowed are 1 to "
-                    f"{longest}; raise sampling.max_prompt_tokens"
+                    f"{benchmark.task_name}: problem {problem.id} has a prompt of {len(prompt)} tokens, allowed are "
+                    f"1 to {longest}; raise sampling.max_prompt_tokens"
                 )

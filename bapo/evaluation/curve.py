@@ -91,10 +91,10 @@ def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | N
             raise UserError(f"{home}: trained under another configuration; train it again, or correct the command")
         model = home / trained["checkpoint"]
     if along:
-        found = evaluate_curve(config, home, out or home / FOLDER)
+        summary = evaluate_curve(config, home, out or home / FOLDER)
     else:
-        found = evaluation.evaluate(config, model, out or home / "eval")
-    for name, result in found["benchmarks"].items():
+        summary = evaluation.evaluate(config, model, out or home / "eval")
+    for name, result in summary["benchmarks"].items():
         print(f"{name}: accuracy {result['accuracy']}", file=sys.stderr)
 
 
@@ -135,14 +135,14 @@ def _counts(name: str, places: dict[int, Path]) -> pd.DataFrame:
     """Return step, problem_id, correct and samples of one benchmark, from the evaluation of each step."""
     import pandas as pd
 
-    found = []
+    tables = []
     for step, place in places.items():
         rows = read_table(place / f"{name}.parquet", ["problem_id", "correct"])
         counted = rows.groupby("problem_id", sort=False)["correct"].agg(["sum", "size"]).reset_index()
         counted.insert(0, "step", step)
-        found.append(counted.set_axis(["step", "problem_id", "correct", "samples"], axis=1))
+        tables.append(counted.set_axis(["step", "problem_id", "correct", "samples"], axis=1))
     types = {"step": "int32", "correct": "int16", "samples": "int16"}
-    return pd.concat(found, ignore_index=True).astype(types)
+    return pd.concat(tables, ignore_index=True).astype(types)
 
 
 def _summarise(frame: pd.DataFrame) -> Json:

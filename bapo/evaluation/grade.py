@@ -51,13 +51,13 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"{path}: {error.strerror}; name a file with one JSON object a line") from None
     out.flush()
-    said = f"{counts['graded']} graded, {counts['correct']} correct, {counts['unread']} without a readable answer"
-    print(said, file=sys.stderr)
+    sentence = f"{counts['graded']} graded, {counts['correct']} correct, {counts['unread']} without a readable answer"
+    print(sentence, file=sys.stderr)
     if second:
         share = len(disputed) / max(counts["graded"], 1)
-        said = f"{second} disagrees on {len(disputed)} ({share:.1%}): {counts['alone']} are right here alone"
+        sentence = f"{second} disagrees on {len(disputed)} ({share:.1%}): {counts['alone']} are right here alone"
         more = f" and {len(disputed) - LISTED} more" if len(disputed) > LISTED else ""
-        print(f"{said}; lines {', '.join(map(str, disputed[:LISTED])) or 'none'}{more}", file=sys.stderr)
+        print(f"{sentence}; lines {', '.join(map(str, disputed[:LISTED])) or 'none'}{more}", file=sys.stderr)
 
 
 def _graded(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:

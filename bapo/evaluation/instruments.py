@@ -219,10 +219,10 @@ def judge(asked: str, response: str) -> bool:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     latex = LatexExtractionConfig()
-    found = parse(response, [ExprExtractionConfig(), latex], parsing_timeout=None)
-    if not found:
+    answers = parse(response, [ExprExtractionConfig(), latex], parsing_timeout=None)
+    if not answers:
         raise ValueError("no answer")
-    return any(verify(parse(boxed(g), [latex], parsing_timeout=None), found, timeout_seconds=None) for g in golds)
+    return any(verify(parse(boxed(g), [latex], parsing_timeout=None), answers, timeout_seconds=None) for g in golds)
 
 
 if __name__ == "__main__":

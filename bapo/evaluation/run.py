@@ -61,8 +61,8 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
     if config.evaluation.backend == "vllm":
         environment.require_vllm("evaluation.backend=vllm", backends.INSTALL)
     with remade(folder, identity):
-        found = {name: _earlier(folder, name, identity) for name in names}
-        frames = {name: frame for name, frame in found.items() if frame is not None}
+        earlier = {name: _earlier(folder, name, identity) for name in names}
+        frames = {name: frame for name, frame in earlier.items() if frame is not None}
         if pending := [name for name in names if name not in frames]:
             frames |= _sample(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))

@@ -50,8 +50,8 @@ def standard_error(means: Sequence[float]) -> float | None:
 def summarise(frame: pd.DataFrame) -> Json:
     """Return accuracy, its standard error, pass@k and the shares of unparsed and disputed samples of one table."""
     problems = [
-        problem_scores(list(zip(own["correct"], own["parsed"], strict=True)))
-        for _, own in frame.groupby("problem_id", sort=False)
+        problem_scores(list(zip(rows["correct"], rows["parsed"], strict=True)))
+        for _, rows in frame.groupby("problem_id", sort=False)
     ]
     means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
     if "second_correct" in frame:

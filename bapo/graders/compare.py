@@ -162,8 +162,8 @@ def _unordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebr
         return False
     left = list(answer)
     # what is settled without algebra first: a pass over n^2 pairs must stay cheap
-    asked = [part for part in gold if not _taken(left, partial(_cheaply, part))]
-    return all(_taken(left, partial(same, part, algebra=algebra)) for part in asked)
+    unmatched = [part for part in gold if not _taken(left, partial(_cheaply, part))]
+    return all(_taken(left, partial(same, part, algebra=algebra)) for part in unmatched)
 
 
 def _taken(left: list[Part], fits: Callable[[Part], bool]) -> bool:

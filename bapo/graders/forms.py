@@ -295,8 +295,8 @@ def scalar(latex: str) -> Form:
         return Form("text", latex, text)
     body, unit = units.split(latex)
     if unit == units.SPOKEN:  # 5 factorial is neither 5 nor worked out
-        said = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
-        return Form("text", latex, " ".join(re.findall(r"[^\W_]+", said.lower())))
+        plain = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
+        return Form("text", latex, " ".join(re.findall(r"[^\W_]+", plain.lower())))
     if unit is not None or body != latex:
         form = _part(body) if compact(body) != compact(latex) else _form("expression", latex)
         return replace(form, unit=unit)

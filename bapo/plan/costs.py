@@ -169,10 +169,10 @@ def checkpoints(config: Config) -> float:
 
     A kept model has the bytes of its dtype, a state those of ``memory.state_width``.
     """
-    kept = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
+    checkpoints = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
     width = 2 if "16" in config.model.dtype else 4
     states = 2 if config.engine == "verl" or config.checkpoint.keep_state else 0
-    return parameters(config) * (kept * width + states * memory.state_width(config)) + TABLES_BYTES
+    return parameters(config) * (checkpoints * width + states * memory.state_width(config)) + TABLES_BYTES
 
 
 def evaluate(config: Config, curve: bool = False) -> Cost:
@@ -215,8 +215,8 @@ def summary(target: str, words: Sequence[str]) -> list[tuple[str, str, str]]:
     done = subprocess.run([*command, *(["--config", *words] if words else [])], capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        said = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no reason given")
-        raise UserError(f"plan {target}: {said.removeprefix('error: ')}")
+        reason = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no reason given")
+        raise UserError(f"plan {target}: {reason.removeprefix('error: ')}")
     rows = (line.split("\t") for line in done.stdout.splitlines()[1:])
     return [(row[0], row[2], row[-1]) for row in rows]
 

@@ -62,8 +62,8 @@ def package_versions() -> dict[str, str]:
 
 def hardware() -> Json:
     """Return the processor, cores, memory and system, without importing torch."""
-    known = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: (.*)", known.read_text(), re.MULTILINE) if known.exists() else None
+    cpuinfo = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
     model = named[1] if named else platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"processor": model, "cores": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}

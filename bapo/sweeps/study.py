@@ -106,9 +106,9 @@ def claim(study: Study, sweep: Sweep, slot: int) -> tuple[Trial, FrozenTrial]:
         # study.ask() would make the trial before naming its slot: a kill in between would leave one without a slot
         blank = create_trial(state=TrialState.RUNNING, params=fixed, distributions=ranges, user_attrs={SLOT: slot})
         study.add_trial(blank)
-    found = trial_of(study, slot)
-    assert found is not None
-    return Trial(study, found._trial_id), found
+    trial = trial_of(study, slot)
+    assert trial is not None
+    return Trial(study, trial._trial_id), trial
 
 
 # ------------------------------------------------------------------------------------------------ what it came to

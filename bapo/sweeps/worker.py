@@ -35,12 +35,12 @@ def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
     file = studies.slot_files(sweep, settings)[slot]
     with locked(file.parent):
         study = studies.open_study(sweep, settings, slot)
-        trial, found = studies.claim(study, sweep, slot)
-        if not found.state.is_finished():
-            found = _work(study, trial, sweep, settings)
-        content = studies.outcome(found, sweep)
+        trial, frozen = studies.claim(study, sweep, slot)
+        if not frozen.state.is_finished():
+            frozen = _work(study, trial, sweep, settings)
+        content = studies.outcome(frozen, sweep)
         write_json(file, content)
-    value = "" if found.value is None else f", validation accuracy {100 * found.value:.2f}"
+    value = "" if frozen.value is None else f", validation accuracy {100 * frozen.value:.2f}"
     print(f"sweep {sweep.name}, slot {slot}: {content['state']}{value}", file=sys.stderr)
     return content
 
@@ -48,11 +48,11 @@ def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
 def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> FrozenTrial:
     from optuna.trial import TrialState
 
-    drawn = {key: trial._suggest(key, distribution) for key, distribution in sweep.space.items()}
+    parameters = {key: trial._suggest(key, distribution) for key, distribution in sweep.space.items()}
     label = f"sweep {sweep.name}, trial {trial.number} (slot {trial.user_attrs[studies.SLOT]})"
-    print(f"{label}: {', '.join(f'{k} = {v}' for k, v in drawn.items())}", file=sys.stderr)
+    print(f"{label}: {', '.join(f'{k} = {v}' for k, v in parameters.items())}", file=sys.stderr)
     try:
-        configs = [configured(sweep, settings, drawn, seed) for seed in sweep.seeds]
+        configs = [configured(sweep, settings, parameters, seed) for seed in sweep.seeds]
     except UserError as error:  # parameters that exclude each other are a result, not a crash
         trial.set_user_attr(studies.REASON, str(error))
         return study.tell(trial, state=TrialState.FAIL)
@@ -99,8 +99,8 @@ def configured(sweep: Sweep, settings: Settings, drawn: Json, seed: int) -> Conf
     of_all_seeds = train_identity(config)
     config.seed = seed
     config.method.name = f"{method}+{of_all_seeds[:10]}"
-    said = (f"{k.rpartition('.')[2]} = {v}" for k, v in values.items())
-    config.method.title = ", ".join([config.method.title, *said])
+    words = (f"{k.rpartition('.')[2]} = {v}" for k, v in values.items())
+    config.method.title = ", ".join([config.method.title, *words])
     return config
 
 

@@ -54,8 +54,8 @@ def make_data(config: Config) -> Json:
                 golds[name] = check_golds(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)
         summary = {"identity": identity, "problems": counts, "golds": golds, "files": fingerprints(folder, files)}
         write_json(folder / SUMMARY, summary)
-    for split, found in counts.items():
-        print(f"{split}: {', '.join(f'{count} {name}' for name, count in found.items())}", file=sys.stderr)
+    for split, parts in counts.items():
+        print(f"{split}: {', '.join(f'{count} {name}' for name, count in parts.items())}", file=sys.stderr)
     return summary
 
 

@@ -90,8 +90,8 @@ class RealTask(Task):
         for split in sizes:
             if split != "probe" or split in data.hub:
                 entry = sources.source(data.hub, split)
-                found, read = sources.read_rows(entry, config.paths.data_folder, self.columns)
-                items[split] = [self.item(row, entry) for row in found]
+                source_rows, read = sources.read_rows(entry, config.paths.data_folder, self.columns)
+                items[split] = [self.item(row, entry) for row in source_rows]
                 digests |= read
         if "probe" in items:
             items["probe"] = items["probe"][: sizes["probe"]]
@@ -124,8 +124,8 @@ class RealTask(Task):
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.name, split)
             counts[split] = {"problems": len(problems), "rows": rows.get(split, len(items.get("train", ())))}
         report = {"files": digests, "unusable_answers": left_out, "long_prompts": too_long}
-        kept = {split: made["problems"] for split, made in counts.items()}
-        write_json(folder / REPORT, {**report, "rows": rows, "problems": kept})
+        problem_counts = {split: made["problems"] for split, made in counts.items()}
+        write_json(folder / REPORT, {**report, "rows": rows, "problems": problem_counts})
         return counts
 
 

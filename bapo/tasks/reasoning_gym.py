@@ -68,17 +68,19 @@ class ReasoningGym(GeneratedTask):
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         options, (text, place) = Gym.of(data), PROMPTS[data.prompt]
-        told = {"dataset": options.dataset, "arguments": options.arguments, "place": place}
-        drawn = _drawn(data, split, rng, unique=True)
-        return [Problem(name, text.format(e["question"]), json.dumps({**told, "entry": e})) for name, e in drawn], {}
+        dataset = {"dataset": options.dataset, "arguments": options.arguments, "place": place}
+        entries = _drawn(data, split, rng, unique=True)
+        return [
+            Problem(name, text.format(e["question"]), json.dumps({**dataset, "entry": e})) for name, e in entries
+        ], {}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         text, place = PROMPTS[data.prompt]
-        drawn = _drawn(data, "base", rng, unique=False)
-        if any(entry["answer"] is None for _, entry in drawn):
+        entries = _drawn(data, "base", rng, unique=False)
+        if any(entry["answer"] is None for _, entry in entries):
             cure = "which checks answers and writes none for a base model to read; start from a pretrained model"
             raise wrong(None, "data.generator.dataset", Gym.of(data).dataset, cure)
-        documents = [Document(n, text.format(e["question"]), PLACES[place][1](e["answer"])) for n, e in drawn]
+        documents = [Document(n, text.format(e["question"]), PLACES[place][1](e["answer"])) for n, e in entries]
         return documents, {"documents": len(documents)}
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
@@ -90,17 +92,17 @@ class ReasoningGym(GeneratedTask):
 def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[tuple[str, Json]]:
     """Draw as many entries as ``split`` has, with their ids, of the questions that it owns."""
     options, count, seed = Gym.of(data), data.split_sizes[split], int(rng.integers(2**31))
-    drawn: dict[str | int, tuple[str, Json]] = {}
+    entries: dict[str | int, tuple[str, Json]] = {}
     for start in range(0, 20_000 + 100 * count, CHUNK):  # the library seeds problem i with seed + i
         dataset = make(options.dataset, options.arguments, CHUNK, seed + start)
         for entry in (dataset[i] for i in range(CHUNK)):
             question = " ".join(entry["question"].split())
             name = f"{options.dataset}:{hashlib.sha256(question.encode()).hexdigest()[:16]}"
             if owner(name, SHARES) == split:
-                drawn.setdefault(name if unique else len(drawn), (name, entry))
-            if len(drawn) == count:
-                return list(drawn.values())
-    raise too_many(split, count, len(drawn), "questions")
+                entries.setdefault(name if unique else len(entries), (name, entry))
+            if len(entries) == count:
+                return list(entries.values())
+    raise too_many(split, count, len(entries), "questions")
 
 
 def make(name: str, arguments: Json, size: int, seed: int) -> ProceduralDataset:
@@ -134,8 +136,10 @@ def judge(truth: str, answer: str) -> bool:
         truth: the problem's ground truth, JSON.
         answer: what a response gives as its answer.
     """
-    told = json.loads(truth)
-    return _scorer(told["dataset"], json.dumps(told["arguments"])).score_answer(answer, told["entry"]) >= 1
+    reference = json.loads(truth)
+    return (
+        _scorer(reference["dataset"], json.dumps(reference["arguments"])).score_answer(answer, reference["entry"]) >= 1
+    )
 
 
 @lru_cache(maxsize=8)

@@ -74,7 +74,7 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
     columns: our names, which the rows' values have. Returns the rows, and the SHA-256 of each file, whose name begins
     with the repository and its commit. Raises UserError naming entry, file, row and cure.
     """
-    folder, own, origin = Path(entry.repository), not data_folder, entry.name
+    folder, from_hub, origin = Path(entry.repository), not data_folder, entry.name
     expected, named, files = entry.rows, entry.columns, list[Path]()
     if data_folder:
         origin, local = "paths.data_folder", Path(data_folder)
@@ -85,25 +85,25 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
         else:
             files = sorted(local.glob(f"{entry.name}.*"))[:1]
     elif not folder.is_dir():
-        folder, own = _fetched(entry), False
+        folder, from_hub = _fetched(entry), False
         origin = f"{entry.repository}@{folder.name}"
     root = Path(data_folder) if data_folder else folder
     files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
     if not files:
         wanted = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
         raise wrong(None, entry.where, None, f"no file {wanted} in {root}; correct files or repository")
-    found: list[Row] = []
+    rows: list[Row] = []
     for path in files:
-        begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if own else entry.name
-        for number, (where, values) in enumerate(_rows_of(path), 0 if own else len(found)):
+        begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if from_hub else entry.name
+        for number, (where, values) in enumerate(_rows_of(path), 0 if from_hub else len(rows)):
             if missing := [c for name in columns if (c := named.get(name, name)) not in values]:
                 raise UserError(f"{where}: no column '{missing[0]}'; correct {entry.where}.columns or the file")
             ours = {name: values[named.get(name, name)] for name in columns}
-            found.append(Row(f"{begin}:{number}", len(found), where, ours, path))
-    if expected is not None and len(found) != expected:
+            rows.append(Row(f"{begin}:{number}", len(rows), where, ours, path))
+    if expected is not None and len(rows) != expected:
         cure = "get the whole set, or correct its rows or file_rows"
-        raise UserError(f"{files[0]}: {len(found)} rows, expected {expected} ({entry.where}); {cure}")
-    return found[entry.start :], {f"{origin}/{path.relative_to(root).as_posix()}": sha256(path) for path in files}
+        raise UserError(f"{files[0]}: {len(rows)} rows, expected {expected} ({entry.where}); {cure}")
+    return rows[entry.start :], {f"{origin}/{path.relative_to(root).as_posix()}": sha256(path) for path in files}
 
 
 def _fetched(entry: Source) -> Path:
@@ -111,14 +111,14 @@ def _fetched(entry: Source) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        found = snapshot_download(
+        folder = snapshot_download(
             entry.repository, repo_type="dataset", revision=entry.revision, allow_patterns=entry.patterns
         )
     except Exception as error:  # the client raises many kinds, and those of the libraries below it
         reason = str(error).strip().splitlines() or [type(error).__name__]
         cure = "try again with a network, name a mirror in HF_ENDPOINT, or set paths.data_folder"
         raise UserError(f"{entry.where}: {entry.repository} cannot be loaded ({reason[0]}); {cure}") from None
-    return Path(found)
+    return Path(folder)
 
 
 def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:

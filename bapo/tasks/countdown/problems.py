@@ -58,8 +58,8 @@ SHOWN = frozenset(problem_id(numbers, target) for numbers, target, _ in EXAMPLES
 
 def to_few_shot(numbers: Sequence[int], target: int) -> str:
     """Write the examples and the problem; the answer is to follow on the same line."""
-    shown = [f"{_question(given, value)} {expression}" for given, value, expression in EXAMPLES]
-    return "\n\n".join([*shown, _question(numbers, target)])
+    examples = [f"{_question(given, value)} {expression}" for given, value, expression in EXAMPLES]
+    return "\n\n".join([*examples, _question(numbers, target)])
 
 
 def _question(numbers: Sequence[int], target: int) -> str:

@@ -121,15 +121,15 @@ class Countdown(GeneratedTask):
     def write_hub(self, config: Config, folder: Path) -> Json:
         data = config.data
         check_data(data, FORMATS, ("train", "probe", *self.benchmarks))
-        counts, read, kept = {}, {}, {}
+        counts, row_counts, written_counts = {}, {}, {}
         digests: dict[str, str] = {}
         for split, (pairs, dropped, found) in load(data.hub, data.split_sizes, config.paths.data_folder).items():
             problems, counts[split] = _problems(pairs, data.prompt)
             counts[split] |= dropped
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
             digests |= found
-            kept[split], read[split] = len(pairs), len(pairs) + sum(dropped.values())
-        write_json(folder / REPORT, {"files": digests, "rows": read, "problems": kept})
+            written_counts[split], row_counts[split] = len(pairs), len(pairs) + sum(dropped.values())
+        write_json(folder / REPORT, {"files": digests, "rows": row_counts, "problems": written_counts})
         return counts
 
     def read_set(
@@ -165,7 +165,7 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
     Raises UserError naming the key or file and the cure.
     """
     taken: set[str] = set()
-    found = {}
+    splits = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
         rows, digests = sources.read_rows(entry, data_folder, ("nums", "target"))
@@ -189,5 +189,5 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
             )
         taken |= problems.keys()
         dropped = {"duplicates_dropped": duplicates, "overlaps_dropped": overlaps}
-        found[split] = list(problems.values()), dropped, digests
-    return {split: found[split] for split in sizes}
+        splits[split] = list(problems.values()), dropped, digests
+    return {split: splits[split] for split in sizes}

@@ -61,8 +61,8 @@ def chain(instance: Instance) -> tuple[str, int]:
         return f"{total} = {red + blue}", red + blue
     if question == "third":
         return f"{total} = {red + blue} , 180 - {red + blue} = {180 - red - blue}", 180 - red - blue
-    known = sum(diagram.angles[:3])
-    return f"{total} + {diagram.angles[2]} = {known} , 360 - {known} = {360 - known}", 360 - known
+    angle_sum = sum(diagram.angles[:3])
+    return f"{total} + {diagram.angles[2]} = {angle_sum} , 360 - {angle_sum} = {360 - angle_sum}", 360 - angle_sum
 
 
 def parallel_angles(diagram: Diagram) -> tuple[int, int]:

@@ -48,8 +48,8 @@ class Sum(NamedTuple):
 
     @property
     def prompt(self) -> str:
-        shown = [f"{_question(a, b)} {a + b}" for a, b in EXAMPLES]
-        return "\n\n".join([*shown, _question(*self)])
+        examples = [f"{_question(a, b)} {a + b}" for a, b in EXAMPLES]
+        return "\n\n".join([*examples, _question(*self)])
 
 
 _SHOWN = frozenset(Sum(*example).id for example in EXAMPLES)
@@ -66,15 +66,15 @@ class Sums(Options):
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Sum]:
         """Draw ``count`` distinct sums that ``split`` owns. Raises UserError if so many cannot be found."""
-        found: dict[str, Sum] = {}
+        sums: dict[str, Sum] = {}
         digits = DIGITS[split]
         for _ in range(20_000 + 100 * count):
-            if len(found) == count:
-                return list(found.values())
-            drawn = Sum(*(int(n) for n in rng.integers(10 ** (digits - 1), 10**digits, 2)))
-            if drawn.id not in _SHOWN and owner(drawn.id, SHARES[digits]) == split:
-                found.setdefault(drawn.id, drawn)
-        raise too_many(split, count, len(found), "sums")
+            if len(sums) == count:
+                return list(sums.values())
+            candidate = Sum(*(int(n) for n in rng.integers(10 ** (digits - 1), 10**digits, 2)))
+            if candidate.id not in _SHOWN and owner(candidate.id, SHARES[digits]) == split:
+                sums.setdefault(candidate.id, candidate)
+        raise too_many(split, count, len(sums), "sums")
 
 
 def _number(response: str) -> int | None:
