@@ -14,6 +14,9 @@ such as ``laptop``. ``path`` in a table names a file in this folder, which :func
 
 Evidence lacks responses, groups.parquet and weights. So unpacked runs give neither the figures of X2's admission and of
 the off-policy signal, nor claims that read groups, nor the sentences on replay below Table 1.
+
+A study whose runs come in portions has a file each, ``NAME_1.zip`` and further numbers. Unpacked into one folder they
+are one study, ``studies/NAME.json``, in the order of its file.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from analysis.study import Study, finished, load
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.identity import digest
+from bapo.experiments.studies import load_study
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, PROBE, STEPS, SUMMARY, Json, read_json
 from bapo.validate import parse_yaml
@@ -248,9 +252,10 @@ def _table(name: str, content: bytes) -> pd.DataFrame:
 def unpack(file: Path, out: Path) -> Path:
     """Write the runs of evidence to ``out``/FOLDER as the analysis reads them, and return their study's file.
 
-    Of an evaluation only the number of correct samples is known, so the first ones of a problem are the correct ones.
-    Every summary gets ``evidence``: the file, its SHA-256, and the fingerprints of the files that the run had. Raises
-    UserError where a run that is not from evidence lies in ``out``.
+    Of a portion that is the file of all portions that lie there (:func:`_joined`). Of an evaluation only the number of
+    correct samples is known, so the first ones of a problem are the correct ones. Every summary gets ``evidence``: the
+    file, its SHA-256, and the fingerprints of the files that the run had. Raises UserError where a run that is not from
+    evidence lies in ``out``.
     """
     described, tables = read(file)
     home, written = out / described["folder"], set[Path]()
@@ -272,7 +277,39 @@ def unpack(file: Path, out: Path) -> Path:
             files.write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": kept}, durable=False)
         else:
             files.write_text(path, text, durable=False)
-    return home / "studies" / f"{described['study']}.json"
+    study = home / "studies" / f"{described['study']}.json"
+    name = json.loads(texts[study]).get("name", "")
+    return _joined(study.parent, name) if _is_portion(study, name) else study
+
+
+def _is_portion(file: Path, study: str) -> bool:
+    return bool(study and re.fullmatch(rf"{re.escape(study)}_\d+", file.stem))
+
+
+def _joined(folder: Path, name: str) -> Path:
+    """Write NAME.json with the runs of all portions of a study in ``folder``, and what its file asks for beside them.
+
+    Raises UserError where two portions differ in more than their runs, or hold a run that the study does not ask for.
+    """
+    parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
+    shared = [{key: value for key, value in part.items() if key not in ("cells", "bases")} for part in parts]
+    if any(each != shared[0] for each in shared):
+        raise UserError(f"{folder}: the portions of {name} were packed with different titles, benchmarks or notes")
+    asked = load_study(name, shared[0]["scale"])
+    order = [f"{c.task}/{c.model}/{asked.method_of(c)}/seed{c.seed}" for c in asked.cells]
+    cells = {"{task}/{model}/{method}/seed{seed}".format(**cell): cell for part in parts for cell in part["cells"]}
+    if unasked := [place for place in cells if place not in order]:
+        raise UserError(f"{folder}: {places.file_of('study', name)} does not ask for {unasked[0]}")
+    bases = {f"{base['task']}/{base['model']}": base for part in parts for base in part.get("bases", ())}
+    models = dict.fromkeys(place.rpartition("/")[0].rpartition("/")[0] for place in order)
+    whole = {
+        **shared[0],
+        "cells": [cells[place] for place in order if place in cells],
+        "bases": [bases[place] for place in models if place in bases],
+        "missing": [place for place in order if place not in cells],
+    }
+    files.write_json(folder / f"{name}.json", whole, durable=False)
+    return folder / f"{name}.json"
 
 
 def _samples(counts: pd.DataFrame) -> pd.DataFrame:

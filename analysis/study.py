@@ -102,6 +102,8 @@ class Study:
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
     #: of a study that chooses: task -> method -> the variants that the setting names for it
     chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    #: of portions of evidence: the runs that the study asks for and no portion here holds, TASK/MODEL/METHOD/SEED
+    missing: tuple[str, ...] = ()
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -120,8 +122,14 @@ class Study:
 
     @property
     def notes(self) -> list[str]:
-        """Return the study's note as a list, empty where there is none."""
-        return [self.note] if self.note else []
+        """Return the study's note, and before it how many of its runs are here where some are missing."""
+        shown = f"{self.share_of_runs}; the others are missing." if self.missing else ""
+        return [note for note in (shown, self.note) if note]
+
+    @property
+    def share_of_runs(self) -> str:
+        """Return how many of its runs are here, in words: 210 of 504 runs."""
+        return f"{len(self.cells)} of {len(self.cells) + len(self.missing)} runs"
 
     @property
     def command(self) -> str:
@@ -167,6 +175,20 @@ def _block(study: Study, task: str, model: str) -> Block:
         roles={name: role[0] for name, _, *role in study.benchmarks[task] if role},
         paper_model=cells[0].paper_model if cells else None,
     )
+
+
+def replicates(blocks: Sequence[Block]) -> Sequence[Block]:
+    """Return blocks of one kind of base: as one, with the run of a base in a seed's place, where each base has one run.
+
+    Bases with several seeds are returned as they are, as each has replicates of its own.
+    """
+    seeds = [{cell.seed for cells in block.methods.values() for cell in cells} for block in blocks]
+    if len(blocks) < 2 or any(len(of) > 1 for of in seeds) or len(set.union(*seeds)) < len(blocks):
+        return blocks
+    shared = [m for m in blocks[0].methods if all(m in block.methods for block in blocks)]
+    in_order = [block for _, block in sorted(zip(map(min, seeds), blocks, strict=True), key=lambda pair: pair[0])]
+    methods = {m: tuple(cell for block in in_order for cell in block.methods[m]) for m in shared}
+    return [replace(blocks[0], model_title=f"{len(blocks)} base models", base=None, methods=methods)]
 
 
 def finished(start: Cell | Base, evaluated: bool) -> bool:

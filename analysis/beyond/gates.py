@@ -283,6 +283,10 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
+    if study.missing:
+        models = dict.fromkeys("/".join(place.split("/")[:2]) for place in study.missing)
+        lacking = f"unpack the other portions too, with runs of {', '.join(models)}"
+        raise UserError(f"{study.name}: {study.share_of_runs}; gates are judged by all of them: {lacking}")
     rules, rows, tables, first = registered(study.name), [], [], []
     together: list[list[Block]] = [[block] for block in study.blocks]
     if rules.unit == "base":

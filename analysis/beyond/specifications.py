@@ -2,7 +2,8 @@
 
 Paired: by problem and seed, with Holm's correction, as in a study's comparison. Unpaired: by problem alone, likewise.
 Pooled: the mixed model of all rows with one variance of seeds, corrected after Dunnett (``statistics.pooled``). As
-much compute, or as many updates, is another question than as many rollouts, so each is corrected apart.
+much compute, or as many updates, is another question than as many rollouts, so each is corrected apart. Where each
+base model has one run a method, the base takes the place of the seed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
 from analysis.results import LEVEL, Result
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, Study, replicates
+from analysis.tables.comparison import kinds
 from bapo.errors import UserError
 
 #: budgets whose rows are a family of their own
@@ -89,7 +91,8 @@ def verdict(p_values: Sequence[float], mean: float) -> str:
 def write(study: Study, out: Path) -> list[Path]:
     """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
-    for block in study.blocks:
+    blocks = [block for of_kind in kinds(study).values() for block in replicates(of_kind)]
+    for block in blocks:
         for column, rows in compare(block, study).items():
             numbers += rows
             cells = [
@@ -102,7 +105,9 @@ def write(study: Study, out: Path) -> list[Path]:
                 for row in rows
             ]
             tables.append(Table.of(f"{block.title}: {column}", cells))
-    page = Page.of(study, f"Specifications: {study.title}", tables, text.words(SPECIFICATIONS, level=LEVEL))
+    notes = text.words(SPECIFICATIONS, level=LEVEL)
+    notes += text.words("specifications_of_bases") if len(blocks) < len(study.blocks) else []
+    page = Page.of(study, f"Specifications: {study.title}", tables, notes)
     return page.write(out, f"{SPECIFICATIONS}_{study.name}", numbers)
 
 

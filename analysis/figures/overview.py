@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis import paper, results, statistics, style, text
 from analysis.results import AVERAGE
 from analysis.study import Block, Study, evaluated
-from analysis.tables.comparison import kind_of_base
+from analysis.tables.comparison import kinds
 from bapo.errors import UserError
 
 STEM = "bapo_minus_grpo"
@@ -36,7 +36,7 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
-        for kind, blocks in _kinds(study).items():
+        for kind, blocks in kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], kind
                 if key not in found or row["runs"] > found[key]["runs"]:
@@ -45,14 +45,6 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
         raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
     rows = sorted(found.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
     return pd.DataFrame(rows)
-
-
-def _kinds(study: Study) -> dict[str, list[Block]]:
-    """Return the blocks of each kind of base model."""
-    kinds: dict[str, list[Block]] = {}
-    for block in filter(lambda block: block.methods, study.blocks):
-        kinds.setdefault(f"{block.task} {kind_of_base(block) or block.model}", []).append(block)
-    return kinds
 
 
 def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:

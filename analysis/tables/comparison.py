@@ -150,6 +150,14 @@ def kind_of_base(block: Block) -> str:
     return json.dumps(made, sort_keys=True)
 
 
+def kinds(study: Study) -> dict[str, list[Block]]:
+    """Return the blocks that have runs by task and kind of base model."""
+    found: dict[str, list[Block]] = {}
+    for block in filter(lambda block: block.methods, study.blocks):
+        found.setdefault(f"{block.task} {kind_of_base(block) or block.model}", []).append(block)
+    return found
+
+
 def over_bases(compared: Sequence[Compared]) -> tuple[list[Table], list[dict[str, Any]]]:
     """Return a table of each kind of base with two or more blocks, and its rows under the columns of a comparison.
 

@@ -14,13 +14,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.runs import write_claims, write_results
+from support.runs import bits, place, write_claims, write_evaluation, write_results, write_run, write_study
 
 from analysis import claims, evidence
 from analysis.__main__ import main
 from analysis.claims import ledger, view
 from analysis.tables import table1_words
-from bapo.store.files import read_json
+from bapo.errors import UserError
+from bapo.experiments.studies import load_study
+from bapo.store.files import read_json, write_json
 
 #: study -> products that read evaluations, probes, steps, configurations, curves and totals
 PRODUCTS = {
@@ -123,6 +125,68 @@ def test_a_file_that_is_too_large(home: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(evidence, "LARGEST", 100)
     assert main(["evidence", "--study", str(study), "--out", str(tmp_path / "none")]) == 2
     assert "table1.zip" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ portions
+
+
+@pytest.fixture(scope="module")
+def portions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the study "stale" with two seeds, and the evidence of each seed, by name."""
+    root = tmp_path_factory.mktemp("portions")
+    cells = [(cell.model, cell.method, cell.seed) for cell in load_study("stale", "smoke").cells]
+    for level, (model, method, seed) in enumerate(cells):
+        write_run(place(root, method, seed, model=model), {"a": bits(level % 5, seed)})
+    base = {
+        "task": "countdown",
+        "model": cells[0][0],
+        "run": str(place(root, "", 1, model=cells[0][0]).parent / "base"),
+    }
+    write_evaluation(Path(base["run"]) / "eval", {"a": bits(0, 0)})
+    shared = {"name": "stale", "title": "Stale responses", "scale": "smoke", "bases": [base], "benchmarks": ("a",)}
+    found = {}
+    for name, seeds in (("stale", (1, 2)), ("stale_1", (1,)), ("stale_2", (2,))):
+        asked = [cell for cell in cells if cell[2] in seeds]
+        file = write_study(root, asked, **shared)
+        study = root / "results" / "laptop" / "studies" / f"{name}.json"
+        write_json(study, read_json(file))
+        found[name] = study if name == "stale" else evidence.pack(study, root / "evidence")
+    return found
+
+
+@pytest.mark.parametrize("order", [("stale_1", "stale_2"), ("stale_2", "stale_1"), ("stale_2", "stale_1", "stale_2")])
+def test_portions_are_one_study(order: tuple[str, ...], portions: dict[str, Path], tmp_path: Path) -> None:
+    for name in order:
+        joined = evidence.unpack(portions[name], tmp_path / "back")
+    assert joined == tmp_path / "back" / "laptop" / "studies" / "stale.json"
+    products = ["gates", "comparison", "specifications"]
+    of_runs, of_portions = (made(products, s, tmp_path / out) for s, out in ((portions["stale"], "a"), (joined, "b")))
+    assert of_runs == of_portions and len(of_runs) == 9
+
+
+def test_a_study_whose_portions_lack_runs_has_no_verdict(
+    portions: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = evidence.unpack(portions["stale_2"], tmp_path)
+    assert "- 7 of 14 runs; the others are missing." in made(["comparison"], joined, tmp_path)["comparison_stale.md"]
+    assert main(["gates", "--study", str(joined), "--out", str(tmp_path)]) == 2
+    assert "stale: 7 of 14 runs; gates are judged by all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"title": "Another"}, "different titles"),
+        ({"cells": [{"task": "countdown", "model": "tiny", "method": "grpo", "seed": 1}]}, "countdown/tiny/grpo/seed1"),
+    ],
+)
+def test_portions_that_are_not_of_one_study_are_named(
+    change: dict[str, Any], said: str, portions: dict[str, Path], tmp_path: Path
+) -> None:
+    studies = evidence.unpack(portions["stale_1"], tmp_path).parent
+    write_json(studies / "stale_3.json", {**read_json(studies / "stale_1.json"), **change})
+    with pytest.raises(UserError, match=said):
+        evidence.unpack(portions["stale_2"], tmp_path)
 
 
 @pytest.mark.parametrize("content", [None, b"x", b"PK\x05\x06" + bytes(18)])

@@ -68,7 +68,7 @@ def accepted(words: Sequence[str]) -> None:
             pytest.importorskip("verl", reason="the configuration that is printed is verl's")
         shown = [] if "--cfg" in words else ["--cfg", "job"]
         assert bapo.__main__.main([*words, *shown]) == 0
-    elif words[0] in OF_ANALYSIS or words[0] in ("claims", "figure", *products.TABLES):
+    elif words[0] in OF_ANALYSIS or words[0] in ("claims", "figure", *products.TABLES, *products.OTHERS):
         parser("bapo").parse_args(words)
     elif words != ["--help"]:
         bapo.__main__._parser().parse_args(words)

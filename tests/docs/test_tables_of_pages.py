@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -31,25 +32,30 @@ TABLES = [t for page in PAGES for t in tables(page.read_text(encoding="utf-8"), 
 WITHOUT = ROOT / "tests" / "docs" / "tables_without_evidence.txt"
 #: tables that WITHOUT may list at most; lower it when there are fewer
 MOST = 10
+#: SCALE/STUDY -> its evidence, several files where its runs came in portions
+OF_STUDY: dict[str, list[Path]] = {}
+for each in FILES:
+    OF_STUDY.setdefault(re.sub(r"_\d+$", "", f"{each.parent.name}/{each.stem}"), []).append(each)
+RUNS = {name: sum(json.loads(ZipFile(f).read(evidence.ABOUT))["runs"] for f in of) for name, of in OF_STUDY.items()}
 #: evidence of 180 runs and more: its tables take longer than ten seconds
-LARGE = {f"{f.parent.name}/{f.stem}" for f in FILES if json.loads(ZipFile(f).read(evidence.ABOUT))["runs"] >= 180}
+LARGE = {name for name, runs in RUNS.items() if runs >= 180}
 MARKED = [pytest.param(t, marks=[pytest.mark.slow] * (t.place in LARGE), id=str(t)) for t in TABLES if t.place]
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], list[Table]]:
-    """Return a function that gives the tables which a product of the analysis makes of a file of evidence."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], list[Table]]:
+    """Return a function that gives the tables which a product of the analysis makes of a study's evidence."""
     home = tmp_path_factory.mktemp("evidence")
 
-    def of(file: Path, product: str) -> list[Table]:
-        plain = file.with_suffix(".csv")  # what was measured on a machine, rather than made of runs
+    def of(place: str, product: str) -> list[Table]:
+        plain = EVIDENCE / f"{place}.csv"  # what was measured on a machine, rather than made of runs
         if plain.exists():
             header, *rows = csv.reader(plain.read_text(encoding="utf-8").splitlines())
             return [Table(plain.name, tuple(header), tuple(map(tuple, rows)))]
-        folder = home / file.parent.name / file.stem
-        study = folder / file.parent.name / "studies" / f"{file.stem}.json"
+        folder = home / place
+        study = folder / Path(place).parent / "studies" / f"{Path(place).name}.json"
         if not study.exists():
-            assert evidence.unpack(file, folder) == study
+            assert [evidence.unpack(file, folder) for file in OF_STUDY[place]][-1] == study
         if not (folder / product).exists():
             assert main([product, "--study", str(study), "--out", str(folder / product)]) == 0
         (page,) = (folder / product).glob("*.md")
@@ -59,8 +65,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], list
 
 
 @pytest.mark.parametrize("table", MARKED)
-def test_a_table_is_what_its_evidence_gives(table: Table, made: Callable[[Path, str], list[Table]]) -> None:
-    assert differences(table, made(EVIDENCE / f"{table.place}.zip", table.product)) == []
+def test_a_table_is_what_its_evidence_gives(table: Table, made: Callable[[str, str], list[Table]]) -> None:
+    assert differences(table, made(table.place, table.product)) == []
 
 
 @pytest.mark.slow
@@ -93,15 +99,15 @@ def test_a_file_of_evidence_is_small_and_of_this_study(file: Path) -> None:
 # ------------------------------------------------------------------------------------------------ written down first
 
 
-def gated() -> list[Path]:
-    """Return the evidence of the studies whose file has gates."""
-    paths = {file: places.file_of("study", file.stem) for file in FILES}
-    return [file for file, path in paths.items() if path.exists() and "gates" in parse_yaml(path)]
+def gated() -> list[Any]:
+    """Return the evidence of the studies whose file has gates, each beside that file."""
+    of = {file: places.file_of("study", Path(name).name) for name, files in OF_STUDY.items() for file in files}
+    asked = {file: path for file, path in of.items() if path.exists() and "gates" in parse_yaml(path)}
+    return [pytest.param(file, path, id=file.stem) for file, path in asked.items()]
 
 
-@pytest.mark.parametrize("file", gated(), ids=lambda file: file.stem)
-def test_gates_and_decisions_were_written_down_before_the_runs(file: Path) -> None:
-    path = places.file_of("study", file.stem)
+@pytest.mark.parametrize(("file", "path"), gated())
+def test_gates_and_decisions_were_written_down_before_the_runs(file: Path, path: Path) -> None:
     words = ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"]
     done = subprocess.run(words, capture_output=True, text=True) if shutil.which("git") else None
     if done is None or done.stdout.strip() != "false":

@@ -56,6 +56,21 @@ def test_each_test_is_corrected_over_its_family(rows: pd.DataFrame) -> None:
     assert rows.verdict["bapo+rollouts"] == "above" and rows.verdict["dapo"] == "not significant"
 
 
+def test_a_base_with_one_run_stands_in_a_seeds_place(rows: pd.DataFrame, tmp_path: Path) -> None:
+    cells = [(f"base_{seed}", method, seed) for method in SOLVED for seed in (3, 1, 2)]
+    config: dict[str, object] = {name: {} for name in ("task", "data", "model", "base")}
+    for model, method, seed in cells:
+        outcomes = {"a": [[1] * c + [0] * (8 - c) for c in SOLVED[method][seed - 1]]}
+        write_run(place(tmp_path, method, seed, model=model), outcomes, config=config)
+    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
+    csv, page, _ = specifications.write(loaded, tmp_path / "bases")
+    assert "## Countdown, 3 base models: A" in page.read_text() and "count as error" in page.read_text()
+    of_bases = pd.read_csv(csv)
+    numbers = rows.filter(regex="paired|pooled").columns
+    found = of_bases[of_bases["benchmark"] == "a"].set_index("method")
+    assert (found[numbers] == rows[numbers]).all(axis=None)
+
+
 def test_a_study_without_replicates_is_named(tmp_path: Path) -> None:
     for method in ("grpo", "bapo"):
         write_run(place(tmp_path, method, 1), {"a": [[1, 0], [1, 1]]})
