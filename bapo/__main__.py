@@ -84,9 +84,13 @@ def _parser() -> ArgumentParser:
     sub = command("plan", "bapo.plan.costs:main", text)
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
-    text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
+    text = "Try training, resuming, evaluation and, with verl, vLLM on this machine, with a tiny model, in minutes."
     sub = command("gpu-check", "bapo.gpucheck.command:main", text)
+    text = "torch: asks for neither vLLM nor verl nor flash-attn (default: verl)"
+    sub.add_argument("--engine", choices=["verl", "torch"], default="verl", help=text)
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
+    text = "a run whose micro-batch is tried last (default: scale=single_gpu; with --engine torch scale=gpu)"
+    sub.add_argument("run_words", nargs="*", metavar="KEY=VALUE", help=text)
     text = "where logs and results stay (else removed if all is fine)"
     sub.add_argument("--keep", type=Path, metavar="FOLDER", help=text)
     sub = command("provenance", "bapo.store.provenance:main", "Print what made a result, as JSON.")

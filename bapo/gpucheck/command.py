@@ -1,6 +1,7 @@
 """The checks of ``gpu-check`` in their order: jobs in processes, and what their files and logs must hold.
 
-Its world is tiny: Countdown at smoke scale, a model that every attention kernel takes, real vLLM.
+Its world is tiny: Countdown at smoke scale, a model that every attention kernel takes, with verl real vLLM. Only the
+last check has the size of a run.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ from bapo.experiments import budgets
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
-from bapo.gpu import environment
+from bapo.gpu import devices, environment
 from bapo.store.files import STEPS as TABLE
 from bapo.store.files import SUMMARY, read_json, read_table
 
-CURE = (
-    "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all), and make the "
-    "environment of GPU nodes (docs/provenance.md, Containers)"
-)
+DRIVER = "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all)"
+#: what is missing, by engine and device, comes with this
+PACKAGES = {
+    ("verl", "cuda"): "containers/install_gpu FOLDER makes the environment of GPU nodes",
+    ("verl", "cpu"): environment.VLLM_CPU,
+    ("torch", "cuda"): "install this project again (docs/installing.md), with torch's build for CUDA",
+    ("torch", "cpu"): "install this project again (docs/installing.md)",
+}
 #: what torch says of the first GPU
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
 #: where it is missing, attention is torch's own
@@ -40,7 +45,7 @@ if find_spec('flash_attn'):
     import flash_attn
 print('can be imported' if find_spec('flash_attn') else 'not there, and not needed without images or a critic')"""
 #: how a job is started
-BAPO = (sys.executable, "-m", "bapo")
+PYTHON = (sys.executable, "-m")
 #: seconds that one job may take; a minute is usual on a GPU
 LIMIT = 1800
 #: most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and kernels
@@ -48,27 +53,47 @@ LIMIT = 1800
 MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
 SHARE = 0.3  # of the card, for vLLM
 PROMPTS = 10  # evaluated
-STEPS = 4
+#: of the run; the torch engine's are over in a moment
+STEPS = {"verl": 4, "torch": 60}
 #: after this many steps the run is killed
-KILLED_AFTER = 2
+KILLED_AFTER = {"verl": 2, "torch": 12}
 BENCHMARK = "cd34"
+#: the run whose micro-batch is tried where the command names none
+RUNS = {
+    ("verl", "cuda"): ("scale=single_gpu", "task=mathematics"),
+    ("torch", "cuda"): ("scale=gpu", "task=countdown"),
+    ("verl", "cpu"): ("scale=smoke", "task=countdown"),
+    ("torch", "cpu"): ("scale=smoke", "task=countdown"),
+}
 
 
-def overrides(folder: Path, device: str) -> list[str]:
-    """Return the Hydra overrides of every job of the check.
+@dataclass(frozen=True)
+class Check:
+    """One check. folder: of its logs and results; run: words of the configuration whose micro-batch is tried."""
+
+    folder: Path
+    device: str
+    engine: str = "verl"
+    run: tuple[str, ...] = ()
+
+
+def overrides(check: Check) -> list[str]:
+    """Return the Hydra overrides of the jobs in the check's own world.
 
     Heads of 64: vLLM's kernels on CPU cores begin at 32. The updates are so large that a vLLM with older weights shows.
     """
     architecture = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 256}
+    # exact and fast on CPU cores, so that a difference is a fault
+    dtype = "float32" if check.device == "cpu" else "bfloat16"
     return [
         "scale=smoke",
         "task=countdown",
         "method=bapo",
-        "engine=verl",
-        f"device={device}",
+        f"engine={check.engine}",
+        f"device={check.device}",
         "tracking=none",
-        f"paths.results={folder / 'results'}",
-        f"model.dtype={dtype(device)}",
+        f"paths.results={check.folder / 'results'}",
+        f"model.dtype={dtype}",
         *(f"model.architecture.{key}={value}" for key, value in architecture.items()),
         # enough to solve a few problems: without a single reward nothing would be trained
         "base.iterations=350",
@@ -77,7 +102,7 @@ def overrides(folder: Path, device: str) -> list[str]:
         "data.generator.noise=0.1",
         f"data.split_sizes={{base: 4000, train: 48, probe: 8, cd34: {PROMPTS}, cd4: 4}}",
         "method.v=2",
-        f"train.steps={STEPS}",
+        f"train.steps={STEPS[check.engine]}",
         "train.batch_size=8",
         "train.mini_batch_size=4",
         "train.group_size=8",
@@ -85,25 +110,35 @@ def overrides(folder: Path, device: str) -> list[str]:
         "train.warmup_updates=0",
         "probe.prompts=0",
         "checkpoint.every=1",
-        "evaluation.backend=vllm",
         f"evaluation.benchmarks=[{BENCHMARK}]",
         "evaluation.samples=4",
-        f"evaluation.vllm.dtype={dtype(device)}",
+        *(of_vllm(dtype) if check.engine == "verl" else ()),
+    ]
+
+
+def of_vllm(dtype: str) -> list[str]:
+    """Return the overrides that only the verl engine's check has: vLLM trains and evaluates."""
+    known = any(gpu.memory for gpu in devices.known().values())
+    return [
+        "evaluation.backend=vllm",
+        f"evaluation.vllm.dtype={dtype}",
         f"evaluation.vllm.gpu_memory_utilization={SHARE}",
         "verl.rollout=vllm",
         "verl.gpus_per_node=1",
         f"verl.gpu_memory_utilization={SHARE}",
-        "verl.gpu_memory=24",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
+        *([] if known else ["verl.gpu_memory=24"]),  # a part of a card, whose size nvidia-smi does not say
     ]
 
 
-def dtype(device: str) -> str:
-    """Return what the model is kept and sampled in: on CPU cores exact and fast, so that a difference is a fault."""
-    return "float32" if device == "cpu" else "bfloat16"
+def config_of(check: Check) -> Config:
+    return compose_config(overrides(check))
 
 
-def config_of(folder: Path, device: str) -> Config:
-    return compose_config(overrides(folder, device))
+def run_of(check: Check) -> list[str]:
+    """Return the words of the run whose micro-batch is tried; the engine is the check's."""
+    words = list(check.run or RUNS[check.engine, check.device])
+    words += [] if any(word.startswith("method=") for word in words) else ["method=bapo"]
+    return [*words, f"engine={check.engine}", f"device={check.device}"]
 
 
 @dataclass(frozen=True)
@@ -120,14 +155,17 @@ class Failed(Exception):
     """A job of the check failed; the argument is its row."""
 
 
-def main(device: str, keep: Path | None = None) -> int:
-    """Run every check on ``device``, print the table, return the exit status.
+def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep: Path | None = None) -> int:
+    """Run every check of ``engine`` on ``device``, print the table, return the exit status.
 
-    keep: the folder of logs and results; what a check there has finished is not done again.
+    run_words: of the configuration whose micro-batch is tried, by default RUNS. keep: the folder of logs and results;
+    what a check there has finished is not done again. Raises UserError where they name no run.
     """
     folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    found = checked(folder, device)
+    check = Check(folder, device, engine, tuple(run_words))
+    compose_config(run_of(check))
+    found = checked(check)
     print(table(found), end="")
     failed = bool(wrong(found))
     if keep or failed:
@@ -137,70 +175,75 @@ def main(device: str, keep: Path | None = None) -> int:
     return int(failed)
 
 
-def checked(folder: Path, device: str) -> list[Row]:
+def checked(check: Check) -> list[Row]:
     """Return the rows; a job that fails ends the check, as the later ones build on it."""
-    found = machine(device)
-    steps = () if wrong(found) else (made, trained, evaluated)
+    found = machine(check)
+    steps = () if wrong(found) else (made, trained, evaluated, fitted)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
-            found += step(folder, device)
+            found += step(check)
     except Failed as error:
         found.append(error.args[0])
     return found
 
 
-def machine(device: str) -> list[Row]:
+def machine(check: Check) -> list[Row]:
     """Look at CUDA and the packages, each in another process, which broken libraries may end."""
-    looks = {name: f"import {name}; print('can be imported')" for name in ("vllm", "verl")}
-    if device == "cuda":
-        looks = {"CUDA": CUDA, **looks, "flash_attn": FLASH}
+    names = ("vllm", "verl") if check.engine == "verl" else ("torch",)
+    looks = {name: f"import {name}; print('can be imported')" for name in names}
+    if check.device == "cuda":
+        looks = {"CUDA": CUDA, **looks} | ({"flash_attn": FLASH} if check.engine == "verl" else {})
     found = []
     for name, code in looks.items():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
-        found.append(Row(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
+        cure = PACKAGES[check.engine, check.device]
+        found.append(Row(name, done.returncode == 0, said, f"{DRIVER}; {cure}" if name == "CUDA" else cure))
     return found
 
 
-def made(folder: Path, device: str) -> list[Row]:
+def made(check: Check) -> list[Row]:
     """problems and a small base model"""
-    config = config_of(folder, device)
+    config = config_of(check)
     for command, made_there in (("data", data_directory(config)), ("base", base_directory(config))):
         if not (made_there / SUMMARY).exists():
-            _job(folder, device, command, f"bapo {command}")
+            _job(check, command, f"bapo {command}")
     return []
 
 
-def trained(folder: Path, device: str) -> list[Row]:
-    """BAPO with v = 2 in verl, killed after two steps and resumed"""
-    config, name = config_of(folder, device), "killed and resumed"
-    home, log = run_directory(config), folder / "train.log"
+def trained(check: Check) -> list[Row]:
+    """BAPO with v = 2, killed and resumed"""
+    config, name = config_of(check), "killed and resumed"
+    home, log = run_directory(config), check.folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
-    if not _job(folder, device, "train", "training", until=f"step {KILLED_AFTER}/"):
+    if not _job(check, "train", "training", until=f"step {KILLED_AFTER[check.engine]}/"):
         raise Failed(Row(name, False, "the run was over before it could be killed", "give the command again"))
-    _job(folder, device, "train", "resumed training")
+    _job(check, "train", "resumed training")
     steps = read_table(home / TABLE)
-    gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
-    clipped, updates = float(steps["clip_fraction"].mean()), int(steps["updates"].sum())
+    updates = int(steps["updates"].sum())
     ages, right = steps["staleness"].astype(int).tolist(), expected_ages(config)
     went_on = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
-    return [
+    rows = [
         Row(
             "BAPO steps",
             ages == right and updates > 0,
-            f"{len(steps)} of {STEPS}, {updates} updates, rollout policy {ages} steps old",
-            f"there should be updates, and a rollout policy {right} steps old; report this with {home / 'verl.log'}",
-        ),
-        Row(
-            "rollouts in training",
-            gap <= MISMATCH[device],
-            f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
-            f"{clipped:.2%} of ratios clipped",
-            "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
+            f"{len(steps)} of {len(right)}, {updates} updates, rollout policy {ages[:4]} steps old",
+            f"there should be updates, and a rollout policy {right} steps old; report this with {log}",
         ),
         Row(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
     ]
+    if check.engine == "verl":
+        gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
+        row = Row(
+            "rollouts in training",
+            gap <= MISMATCH[check.device],
+            f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
+            f"{float(steps['clip_fraction'].mean()):.2%} of ratios clipped",
+            "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
+        )
+        rows.insert(1, row)
+    return rows
 
 
 def expected_ages(config: Config) -> list[int]:
@@ -212,12 +255,19 @@ def expected_ages(config: Config) -> list[int]:
     return ages
 
 
-def evaluated(folder: Path, device: str) -> list[Row]:
-    """ten prompts evaluated with vLLM"""
-    _job(folder, device, "evaluate", "evaluation")
-    result = read_json(run_directory(config_of(folder, device)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
+def evaluated(check: Check) -> list[Row]:
+    """ten prompts evaluated"""
+    _job(check, "evaluate", "evaluation")
+    result = read_json(run_directory(config_of(check)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
     found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
     return [Row("evaluation", result["problems"] == PROMPTS, found, "report this")]
+
+
+def fitted(check: Check) -> list[Row]:
+    """an update with the micro-batch of a run"""
+    _job(check, f"engines.{check.engine}.micro", "micro-batch")
+    said = (check.folder / "micro.log").read_text(encoding="utf-8").strip()
+    return [Row("micro-batch", True, [line for line in said.splitlines() if " tokens, " in line][-1], "")]
 
 
 def last_error(text: str) -> str:
@@ -227,17 +277,19 @@ def last_error(text: str) -> str:
     return (errors or lines or ["no output"])[-1]
 
 
-def _job(folder: Path, device: str, command: str, title: str, until: str | None = None) -> bool:
-    """Run a job with its output in ``COMMAND.log``; until: kill it, by force, as soon as a line holds this text.
+def _job(check: Check, command: str, title: str, until: str | None = None) -> bool:
+    """Run a command of bapo, or a module of it, with its output in a log of its name.
 
-    Returns whether it was killed. Raises Failed with its last lines where it fails or takes too long.
+    until: kill it, by force, as soon as a line holds this text. Returns whether it was killed. Raises Failed with its
+    last lines where it fails or takes too long.
     """
-    log, killed = folder / f"{command}.log", False
+    *package, name = command.split(".")
+    log, killed = check.folder / f"{name}.log", False
+    words = [f"bapo.{command}", *run_of(check)] if package else ["bapo", name, *overrides(check)]
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with open(log, "w", encoding="utf-8") as output:
-        words = [*BAPO, command, *overrides(folder, device)]
         process = subprocess.Popen(
-            words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=variables
+            [*PYTHON, *words], stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=variables
         )
         end = time.monotonic() + LIMIT
         try:
@@ -245,14 +297,15 @@ def _job(folder: Path, device: str, command: str, title: str, until: str | None 
                 if time.monotonic() > end:
                     raise Failed(Row(title, False, f"not done after {LIMIT} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
-                time.sleep(0.5)
+                time.sleep(0.2)
         finally:  # also on Ctrl-C, which a session of its own does not get
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode and not killed:
         found = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        raise Failed(Row(title, False, found[:300], f"see {log}"))
+        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if package else f"see {log}"
+        raise Failed(Row(title, False, found[:300], cure))
     return killed
 
 
@@ -267,6 +320,7 @@ def table(rows: Sequence[Row]) -> str:
     """Write the rows for people, the cures behind them."""
     width = max(len(row.name) for row in rows)
     lines = [f"{'fine' if row.fine else 'NOT':<5}{row.name:<{width}}  {row.found}" for row in rows]
-    for row in wrong(rows):
-        lines += ["", *textwrap.wrap(f"{row.name}: {row.cure}", 110)]
+    for cure in dict.fromkeys(row.cure for row in wrong(rows)):  # packages that one command brings, once
+        names = ", ".join(row.name for row in wrong(rows) if row.cure == cure)
+        lines += ["", *textwrap.wrap(f"{names}: {cure}", 110)]
     return "\n".join([*lines, "", f"gpu-check: {len(wrong(rows))} of {len(rows)} are not fine"]) + "\n"

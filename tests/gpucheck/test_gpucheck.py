@@ -1,4 +1,4 @@
-"""The table of ``gpu-check`` and what its rows are made from; a whole check takes real vLLM (the last test)."""
+"""The table of ``gpu-check`` and what its rows are made from; a whole check of verl takes real vLLM (the last test)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.vllm_cpu import needs_vllm
 
 from bapo.__main__ import main
 from bapo.gpucheck import command
-from bapo.gpucheck.command import Row
+from bapo.gpucheck.command import Check, Row
 
 GOOD = Row("vllm", True, "can be imported", "")
 
@@ -33,16 +33,23 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     rows = {line[5:].split("  ")[0].strip(): line[:4].strip() for line in lines[:4]}
     assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), "NOT") | {"verl": "fine"}
     assert "RuntimeError: The NVIDIA driver is too old" in lines[0] and "ImportError: libcudart" in lines[1]
-    assert {row.name for row in command.machine("cpu")} == {"vllm", "verl"}
+    assert [line for line in lines if line.startswith("vllm, flash_attn: containers/install_gpu")], "one cure, once"
+    assert {row.name for row in command.machine(Check(tmp_path, "cpu"))} == {"vllm", "verl"}
     (tmp_path / "flash_attn.py").unlink()
-    assert [row.fine for row in command.machine("cuda") if row.name == "flash_attn"] == [True]
+    rows = command.machine(Check(tmp_path, "cuda"))
+    assert [row.fine for row in rows if row.name == "flash_attn"] == [True]
+    # the torch engine's asks for torch alone
+    assert [(row.name, row.fine) for row in command.machine(Check(tmp_path, "cuda", "torch"))] == [
+        ("CUDA", False),
+        ("torch", True),
+    ]
 
 
 def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "machine", lambda device: [GOOD])
+    monkeypatch.setattr(command, "machine", lambda check: [GOOD])
     script = "print('ValueError: first'); print('torch.OutOfMemoryError: no memory'); print('bye'); exit(1)"
-    monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", script))
-    first, last = command.checked(tmp_path, "cpu")
+    monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", script))
+    first, last = command.checked(Check(tmp_path, "cpu"))
     assert (first, last.fine, last.found) == (GOOD, False, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
 
@@ -52,15 +59,29 @@ def test_a_job_is_killed_by_force_when_it_says_so_or_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = f"import time; print('step 2/4', flush=True); time.sleep(600); open({str(tmp_path / 'through')!r}, 'w')"
-    monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", script))
-    assert command._job(tmp_path, "cpu", "train", "training", until="step 2/")
+    monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", script))
+    assert command._job(Check(tmp_path, "cpu"), "train", "training", until="step 2/")
     monkeypatch.setattr(command, "LIMIT", 1)
     with pytest.raises(command.Failed, match="not done after 1 s"):
-        command._job(tmp_path, "cpu", "train", "slow")
-    monkeypatch.setattr(command, "BAPO", (sys.executable, "-c", "pass"))
+        command._job(Check(tmp_path, "cpu"), "train", "slow")
+    monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", "pass"))
     monkeypatch.setattr(command, "LIMIT", 600)
-    assert not command._job(tmp_path, "cpu", "train", "training", until="step 2/")
+    assert not command._job(Check(tmp_path, "cpu"), "train", "training", until="step 2/")
     assert not (tmp_path / "through").exists()
+
+
+@pytest.mark.system
+def test_the_torch_engine_is_fine_on_cpu_cores(tmp_path: Path) -> None:
+    """Made, killed, resumed, evaluated; and the micro-batch of a run that the words name, not of the check's world."""
+    words = ["--engine", "torch", "--device", "cpu", "--keep", str(tmp_path)]
+    run = ["scale=smoke", "task=mathematics", "train.micro_batch_size=8", "method=grpo"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bapo", "gpu-check", *words, *run], cwd=ROOT, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = ("torch", "BAPO steps", "killed and resumed", "evaluation", "micro-batch")
+    assert [line[:4] + line.split("  ")[0][4:] for line in done.stdout.splitlines()[:5]] == [f"fine {n}" for n in names]
+    assert "8 rows of 64 tokens, qwen2-112k" in done.stdout
 
 
 @pytest.mark.verl
@@ -69,9 +90,9 @@ def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, 
     pytest.importorskip("verl")
     from bapo.engines.verl import verl_config
 
-    config = command.config_of(tmp_path, device)
+    config = command.config_of(Check(tmp_path, device))
     ages = command.expected_ages(config)
-    assert len(ages) == command.STEPS and sorted(set(ages)) == [0, 1]  # both: pushed fresh, and pushed delayed
+    assert len(ages) == command.STEPS["verl"] and sorted(set(ages)) == [0, 1]  # both: pushed fresh, and pushed delayed
     heads = config.model.architecture
     assert heads.hidden_size // heads.num_attention_heads >= 32  # vLLM's attention on CPU cores knows no smaller head
     rollout = verl_config.resolve(config, device).actor_rollout_ref.rollout
@@ -85,5 +106,5 @@ def test_a_machine_with_vllm_is_fine(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "bapo", "gpu-check", "--device", "cpu", "--keep", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout + done.stderr
-    names = ("BAPO steps", "rollouts in training", "killed and resumed", "evaluation")
+    names = ("BAPO steps", "rollouts in training", "killed and resumed", "evaluation", "micro-batch")
     assert [name for name in names if f"fine {name}" not in done.stdout] == []

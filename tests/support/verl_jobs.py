@@ -31,7 +31,7 @@ SETTINGS = [
     "probe.points=3",
     "checkpoint.every=2",
 ]
-LIMIT = 600  # seconds a job may take on a busy machine, where it usually takes 60
+LIMIT = 1800  # seconds a job may take on a busy machine, where it usually takes 60, or 600 with eight processes
 STARTED: list[subprocess.Popen[str]] = []
 
 

@@ -20,7 +20,7 @@ needs_vllm = pytest.mark.skipif(
 
 def settings(folder: Path) -> list[str]:
     """The world of gpu-check, without its method."""
-    return [word for word in command.overrides(folder, "cpu") if not word.startswith("method")]
+    return [word for word in command.overrides(command.Check(folder, "cpu")) if not word.startswith("method")]
 
 
 def make_world(folder: Path) -> list[str]:
@@ -28,7 +28,7 @@ def make_world(folder: Path) -> list[str]:
     config = compose_config(settings(folder))
     if kept := os.environ.get("BAPO_GPU_CHECK"):
         for place in (data_directory, base_directory):
-            shutil.copytree(place(command.config_of(Path(kept), "cpu")), place(config))
+            shutil.copytree(place(command.config_of(command.Check(Path(kept), "cpu"))), place(config))
         return settings(folder)
     from bapo.engines.torch.base import train_base
     from bapo.tasks.job import make_data

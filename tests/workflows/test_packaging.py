@@ -6,9 +6,11 @@ import ast
 import contextlib
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 import pytest
 import yaml
@@ -155,6 +157,39 @@ def test_both_recipes_install_and_copy_the_same() -> None:
     assert {PROJECT["readme"], *PROJECT["license-files"]} <= docker  # without these the project cannot be installed
     assert "apptainer build containers/bapo.sif containers/bapo.def" in APPTAINER
     assert f"Version {bapo.__version__}\n" in APPTAINER and f"Licence {PROJECT['license']}\n" in APPTAINER
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [
+        (None, "nvidia-smi finds no GPU here; name the GPU machine's driver: DRIVER=580"),
+        ("No devices were found", "nvidia-smi finds no GPU here"),
+        ("570.124.06", "driver 570.124.06 is for CUDA 12"),
+        ("580.65.06\n580.65.06", ""),
+        ("1000.1", ""),
+    ],
+)
+def test_the_driver_is_checked_before_anything_is_installed(tmp_path: Path, driver: str | None, said: str) -> None:
+    """uv is a stand-in that notes its words: the real one would fetch gigabytes."""
+    programs = {"uv": f'echo "$*" >> {tmp_path}/words; cat > {tmp_path}/asked; mkdir -p {tmp_path}/new'}
+    if driver is not None:
+        programs["nvidia-smi"] = f"printf '{driver}\\n'"
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    known = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    command = [CONTAINERS / "install_gpu", tmp_path / "new", "--dry-run"]
+    done = subprocess.run(command, env=known, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == bool(said) and said in done.stderr and done.stderr.count("\n") == bool(said)
+    assert (tmp_path / "new").exists() == (not said)
+    if not said:
+        venv, packages, own = (tmp_path / "words").read_text(encoding="utf-8").splitlines()
+        assert venv == f"venv --quiet --python 3.11 {tmp_path}/new"
+        assert "--only-binary :all:" in packages and packages.endswith("--dry-run -r -")
+        locked = {line.partition("==")[0] for line in lines("lock-gpu.txt")}
+        assert set(re.findall(r"--no-binary (\S+)", packages)) <= locked
+        assert own.endswith(f"--no-deps --dry-run -e {CONTAINERS}/..")
 
 
 def test_the_environment_for_cpu_cores_follows_from_the_lock_and_the_projects_pins() -> None:

@@ -166,7 +166,8 @@ class Replica(RolloutReplica):
 
     async def launch_servers(self) -> None:
         name = server_name(self.replica_rank, self.name_suffix)
-        options = {"name": name, "max_concurrency": self.max_concurrency, "num_cpus": 1}
+        # without a CPU of its own: with eight ranks Ray, whose CPUs are counted for vLLM, would wait for ever
+        options = {"name": name, "max_concurrency": self.max_concurrency, "num_cpus": 0}
         server = ray.remote(Server).options(**options).remote(self.config, self.model_config)
         await server.ready.remote()
         self.servers, self._server_handle, self._server_address = [server], server, name

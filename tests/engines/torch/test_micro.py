@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import pytest
 from support.late import LATE
+from support.studies import hub_models
 from support.training import groups, learner, llama
 
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared import shortcut
+from bapo.experiments.compose import compose_config
 
 if LATE:
     import torch
 
+    from bapo.engines.shared import models
     from bapo.engines.torch.learner import Learner
 
 
@@ -63,3 +66,14 @@ def test_the_gradient_is_that_of_the_whole_mini_batch(name: str, fast: bool) -> 
         largest = float(expected[key].abs().max())
         assert largest > 0
         torch.testing.assert_close(found, expected[key], rtol=1e-4, atol=2e-6 * max(1.0, largest), msg=key)
+
+
+@pytest.mark.parametrize(("scale", "task", "model"), hub_models())
+def test_a_blank_model_is_as_large_as_the_runs(scale: str, task: str, model: str) -> None:
+    """gpu-check's, without a download. What reads pictures lacks its tower."""
+    config = compose_config([f"scale={scale}", f"task={task}", f"model={model}"])
+    with torch.device("meta"):
+        made = models.blank(config)
+    least = 0.75 if task == "geometry" else 0.9
+    assert least < models.parameter_count(made) / config.model.parameters < 1.1
+    assert next(made.parameters()).dtype == torch.bfloat16

@@ -1,12 +1,10 @@
 """The sums of ``memory.py`` against torch's own memory tracker: tensors without content, ranks without processes.
 
-The order of verl's update: FSDP2 by layer, float32 states, bfloat16 passes, gradient checkpointing, fused
-log-probabilities, two micro-batches. What flash-attn saves, torch's attention on CPU cores saves too.
+The update is the one that ``gpu-check`` makes on a card (micro.py), of two micro-batches. What flash-attn saves,
+torch's attention on CPU cores saves too.
 """
 
 from __future__ import annotations
-
-from types import MethodType
 
 import pytest
 
@@ -18,11 +16,9 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from verl.models.transformers.dense_common import forward_with_torch_backend
 
-from bapo.engines.verl import memory
+from bapo.engines.verl import memory, micro
 from bapo.experiments import compose as configuration
 
 SMALL, LARGE = ("single_gpu", "mathematics"), ("paper", "mathematics")
@@ -67,25 +63,14 @@ def tracked(config: transformers.PretrainedConfig, ranks: int, tokens: int) -> i
 
 
 def _tracked(config: transformers.PretrainedConfig, mesh: DeviceMesh, tokens: int) -> int:
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.forward = MethodType(forward_with_torch_backend, model)
-    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=True)
-    parts = [*model.model.layers, *([] if config.tie_word_embeddings else [model.model.embed_tokens]), model]
-    for part in parts:
-        fully_shard(part, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, foreach=True)
-    for parameter in model.parameters():  # the states of an earlier update
-        moments = ("exp_avg", "exp_avg_sq")
-        optimizer.state[parameter] = {name: torch.zeros_like(parameter) for name in moments}
-    tracker, ids = FSDPMemTracker(model, optimizer), torch.zeros(1, tokens, dtype=torch.long)
+    model = micro.sharded(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32), mesh)
+    optimizer, ids = micro.optimiser_of(model), torch.zeros(1, tokens, dtype=torch.long)
+    tracker = FSDPMemTracker(model, optimizer)
     tracker.track_inputs((ids,))
     with tracker:
         for number in range(2):
             if number:
                 tracker.reset_mod_stats()
-            output = model(input_ids=ids, use_cache=False, return_dict=True, shift_labels=ids)
-            (output.log_probs - 0.001 * output.entropy).sum().backward()
-            del output
+            micro.pass_through(model, ids)
         optimizer.zero_grad()
     return sum(device["Total"] for device in tracker.get_tracker_snapshot("peak").values())

@@ -80,6 +80,38 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     return model.to(getattr(torch, config.model.dtype)), tokenizer
 
 
+def blank(config: Config) -> PreTrainedModel:
+    """Return a model as large as a run's, with random weights, so that nothing has to be fetched.
+
+    Of a pretrained model it is a Qwen2 of ``model.sizes``, with heads of 64; its head is the embedding again where
+    that comes closer to ``model.parameters``, of which it has a tenth more or less. Raises UserError where nobody says
+    how large the model is.
+    """
+    if config.model.kind == "scratch":
+        return build_scratch(config)[0]
+    sizes = config.model.sizes
+    if sizes is None or config.model.parameters is None:
+        raise UserError(f"model={config.model.name}: its files are read where they are; set model.sizes")
+    heads = max(1, sizes.width // 64)
+    pairs = 2 if heads % 2 == 0 else 1  # of keys and values
+    body = sizes.layers * sizes.width * (2 * 64 * (heads + pairs) + 3 * sizes.mlp)
+    embedding = sizes.vocabulary * sizes.width
+    described = AutoConfig.for_model(
+        "qwen2",
+        vocab_size=sizes.vocabulary,
+        hidden_size=sizes.width,
+        num_hidden_layers=sizes.layers,
+        intermediate_size=sizes.mlp,
+        num_attention_heads=heads,
+        num_key_value_heads=pairs,
+        head_dim=64,
+        tie_word_embeddings=config.model.parameters < body + 1.5 * embedding,
+    )
+    return AutoModelForCausalLM.from_config(
+        described, attn_implementation="sdpa", dtype=getattr(torch, config.model.dtype)
+    )
+
+
 #: what families read and their configurations do not name
 _UNNAMED = {"head_dim", "rope_theta"}
 
