@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
-from analysis.commands import OF_ANALYSIS
+from analysis.commands import EXAMPLES, OF_ANALYSIS
 from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
@@ -56,7 +56,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[argparse.Namespace], Made], *arguments: Argument, text: str = "") -> None:
         text = text or OF_ANALYSIS[name]
-        sub = commands.add_parser(name, help=text, description=text)
+        form, examples = argparse.RawDescriptionHelpFormatter, EXAMPLES.get(name, ())
+        sub = commands.add_parser(name, help=text, description=text, formatter_class=form)
+        sub.epilog = "\n  ".join(["Examples:", *examples]) if examples else None
         sub.set_defaults(run=run)
         for argument, options in arguments:
             sub.add_argument(argument, **options)
