@@ -31,5 +31,5 @@ EXAMPLES = {
     "verify": ("bapo verify my-results",),
     "evidence": ("bapo evidence --study results/laptop/studies/table1.json --out evidence",),
     "unpack": ("bapo unpack evidence/laptop/table1.zip --out published",),
-    "compare": ("bapo compare published/laptop results/laptop", "bapo compare my-results results/laptop"),
+    "compare": ("bapo compare evidence/laptop/table1.zip results/laptop", "bapo compare my-results results/laptop"),
 }
