@@ -38,6 +38,7 @@ onstart:
 
 onsuccess:
     end_progress()
+    show_closing()
     print(closing_message())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
-from analysis.commands import OF_ANALYSIS
+from analysis.commands import EXAMPLES, OF_ANALYSIS
 from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
@@ -56,7 +56,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[argparse.Namespace], Made], *arguments: Argument, text: str = "") -> None:
         text = text or OF_ANALYSIS[name]
-        sub = commands.add_parser(name, help=text, description=text)
+        form, examples = argparse.RawDescriptionHelpFormatter, EXAMPLES.get(name, ())
+        sub = commands.add_parser(name, help=text, description=text, formatter_class=form)
+        sub.epilog = "\n  ".join(["Examples:", *examples]) if examples else None
         sub.set_defaults(run=run)
         for argument, options in arguments:
             sub.add_argument(argument, **options)
@@ -90,7 +92,14 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("verify", _verify, path("crate", "CRATE", "the folder of a crate"))
     command("evidence", _evidence, STUDY, OUT)
     command("unpack", _unpack, path("evidence", "FILE.zip", "evidence/SCALE/*.zip", nargs="+"), OUT)
-    command("compare", _compare, *(path(side, side.upper(), "a results folder, or that of a crate") for side in "ab"))
+    command(
+        "compare",
+        _compare,
+        *(path(side, side.upper(), "a folder of results or of a crate, or a file of evidence") for side in "ab"),
+    )
+
+    names = ("--study", {"nargs": "*", "default": [], "metavar": "NAME", "help": "whose rows are shown"})
+    command("closing", _closing, RESULTS, names, text="what a target ends with: the page, and rows of studies")
 
     command("watch", _watch, RESULTS)
     command("report", _report, RESULTS, path("--out", "FILE.html", f"default: {products.PAGE} in that folder"))
@@ -192,7 +201,19 @@ def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
     page = report.write(options.results, options.out)
-    return Made([page], sorted(options.results.glob("studies/*.json")))
+    return Made([page], _studies(options.results))
+
+
+def _closing(options: argparse.Namespace) -> Made:
+    from analysis import closing, report
+
+    page = report.write(options.results)
+    provenance.record([page], ["analysis", "report", str(options.results)], inputs(_studies(options.results)))
+    return Made(text=closing.closing(options.results, options.study))
+
+
+def _studies(results: Path) -> list[Path]:
+    return sorted(results.glob("studies/*.json"))
 
 
 def _watch(options: argparse.Namespace) -> Made:

@@ -1,4 +1,4 @@
-"""What a paper's published numbers say about themselves, by arithmetic alone: ``python -m bapo audit``.
+"""What a paper's published numbers say about themselves, by arithmetic alone: ``bapo audit``.
 
 Nothing is known beforehand: each check computes from a table as it is printed (``analysis/paper/table1.yaml``) and from
 the paper's statements about it (``analysis/paper/setup.yaml``).

@@ -1,6 +1,6 @@
 """The commands for people that the analysis carries out.
 
-``python -m bapo`` lists them and hands them on, ``python -m analysis`` says what words they take.
+``bapo`` lists them and hands them on, ``python -m analysis`` says what words they take.
 """
 
 #: name -> what it does
@@ -9,11 +9,27 @@ OF_ANALYSIS = {
     "claims": "Judge the paper's claims by finished runs.",
     "overview": "Draw BAPO minus GRPO of several studies in one picture.",
     "import": "Import another project's training log or evaluation as a run directory.",
-    "watch": "Show what runs and what is done.",
+    "watch": "Show progress.",
     "report": "Write one HTML page of a scale's results that opens from disk.",
     "export": "Pack a scale's results as an RO-Crate.",
     "verify": "Check that an RO-Crate is whole and unchanged (exit status 0) or not (1).",
     "evidence": "Pack what tables and figures read of a study's runs into one file of at most 1 MB.",
     "unpack": "Write the runs of evidence into a folder that every other command reads.",
-    "compare": "Say which numbers of two results agree within their intervals; exit status 0: all, 1: not all.",
+    "compare": "Compare two results number by number; exit status 0: all agree, 1: not all.",
+}
+
+#: name -> how it is called
+EXAMPLES = {
+    "claims": ("bapo claims --study results/laptop/studies/*.json --out results/laptop",),
+    "import": (
+        "bapo import verl.log --task gsm8k --model qwen2.5-0.5b --method grpo",
+        "bapo import trainer_state.json --task gsm8k --model qwen2.5-0.5b --method grpo --seed 2",
+    ),
+    "watch": ("bapo watch results/laptop",),
+    "report": ("bapo report results/laptop", "bapo report results/laptop --out page.html"),
+    "export": ("bapo export results/laptop --out my-results",),
+    "verify": ("bapo verify my-results",),
+    "evidence": ("bapo evidence --study results/laptop/studies/table1.json --out evidence",),
+    "unpack": ("bapo unpack evidence/laptop/table1.zip --out published",),
+    "compare": ("bapo compare evidence/laptop/table1.zip results/laptop", "bapo compare my-results results/laptop"),
 }

@@ -1,4 +1,4 @@
-"""``bapo compare``: two results or crates side by side, A minus B, by the comparisons that Table 1 is made of.
+"""``bapo compare``: two results, crates or files of evidence, A minus B, by the comparisons that Table 1 is made of.
 
 Accuracies are paired by task, model, method and benchmark, and compared by the one rule of pairing.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from analysis import results, text
+from analysis import evidence, results, text
 from analysis.claims.view import merged
 from analysis.page import markdown_table, without_html
 from analysis.results import Comparison, Result
@@ -55,8 +56,12 @@ class Compared:
 
 
 def compare(a: Path, b: Path) -> Compared:
-    """Compare two folders of results. Raises UserError where they have no number in common."""
-    rows = [_rows(folder) for folder in (a, b)]
+    """Compare two folders of results, or files of evidence. Raises UserError where they have no number in common.
+
+    Beside evidence only the study of its name counts: others may have further seeds of the same rows.
+    """
+    study = next((place.stem for place in (a, b) if place.suffix == ".zip"), "*")
+    rows = [_rows(place, study) for place in (a, b)]
     sides = {key: (rows[0][key], rows[1][key]) for key in rows[0] if key in rows[1]}
     if not sides:
         raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
@@ -67,9 +72,12 @@ def compare(a: Path, b: Path) -> Compared:
     return Compared([Line(key, *both, of.get(key)) for key, both in sides.items()], only)
 
 
-def _rows(folder: Path) -> dict[Key, Result]:
-    """Return the evaluated rows of a folder by task, model, method and column."""
-    files = [file for home in homes(folder) for file in sorted(home.glob("studies/*.json"))]
+def _rows(folder: Path, study_name: str) -> dict[Key, Result]:
+    """Return the evaluated rows of a folder or of evidence by task, model, method and column."""
+    if folder.suffix == ".zip":
+        with TemporaryDirectory() as unpacked:
+            return _rows(evidence.unpack(folder, Path(unpacked)).parents[1], study_name)
+    files = [file for home in homes(folder) for file in sorted(home.glob(f"studies/{study_name}.json"))]
     study = evaluated(merged([load(file) for file in files]))
     collected = ((block, row) for block in study.blocks for row in results.collect(block, study))
     return {(b.task, b.model, row.method, name): row for b, row in collected for name, _ in results.columns(b)}
@@ -79,10 +87,17 @@ def _problems(row: Result, key: Key) -> dict[str, tuple[str, ...]]:
     return {name: o.problems for name, o in row.outcomes.items() if key[3] in (name, results.AVERAGE)}
 
 
+def counted(found: Compared) -> str:
+    """Return how many numbers are identical, and what the others are."""
+    counts = Counter(line.state for line in found.lines)
+    words = {AGREES: "agree within their intervals", DIFFERS: "differ", OTHER: "are of other problems"}
+    others = [f"{counts[state]} {said}" for state, said in words.items() if counts[state]]
+    return ", ".join([f"{counts[IDENTICAL]} of {len(found.lines)} numbers are identical", *others])
+
+
 def markdown(found: Compared, names: tuple[str, str]) -> str:
     """Return how many numbers agree, and each that does not."""
-    counts = Counter(line.state for line in found.lines)
-    parts = [f"# A: {names[0]}, B: {names[1]}", ", ".join(f"{count} {state}" for state, count in counts.items())]
+    parts = [f"# A: {names[0]}, B: {names[1]}", f"{counted(found)}."]
     shown = [line for line in found.lines if line.state in (DIFFERS, OTHER)]
     if shown:
         head = ["Task", "Model", "Method", "Column", "A %", "B %", "A - B", "p Holm", "State"]

@@ -52,7 +52,7 @@ def write(home: Path, out: Path | None = None) -> Path:
     """
     title = project.title()
     if not home.is_dir():
-        raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if title else MAIN}`")
+        raise UserError(f"{home} does not exist; make it with `bapo run {'all' if title else MAIN}`")
     path, ledger = out or home / "report.html", home / f"{LEDGER}.md"
     studies = [load(file) for file in sorted((home / "studies").glob("*.json"))]
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), None))

@@ -209,8 +209,8 @@ def evaluated(study: Study) -> Study:
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:
-    """Return the line that makes Snakemake targets. config: what follows --config."""
-    return shlex.join(["snakemake", "--cores", "all", *targets, *(["--config", *config] if config else [])])
+    """Return the line that makes targets of the workflow. config: its settings."""
+    return shlex.join(["bapo", "run", *targets, *config])
 
 
 def row_order(methods: Iterable[str]) -> list[str]:

@@ -1,15 +1,16 @@
-"""``python -m bapo``: the workflow's jobs, a command each, and a few commands for people."""
+"""``bapo``: commands for people, and the workflow's jobs, a command each."""
 
 from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from analysis.commands import EXAMPLES as EXAMPLES_OF_ANALYSIS
 from analysis.commands import OF_ANALYSIS
 from bapo import __version__
 from bapo.errors import exit_status
@@ -19,20 +20,69 @@ Configuration, for example
   scale=laptop|smoke|paper   task=countdown   model=...   method=bapo   seed=1
   method.v=2   train.steps=50   tracking=wandb   paths.results=/other/disk/results
 `--cfg job` prints the resolved configuration (with engine=verl: verl's own) and does nothing else."""
+SETTINGS = """\
+Settings of the workflow, for example
+  scale=smoke|pocket|paper   methods=grpo,bapo   seeds=1,2,3   results=/other/disk/results   tracking=wandb
+Every other key is one of the configuration, for example train.steps=50 or method.v=2."""
+
+#: the commands as `bapo` alone lists them
+GROUPS = {
+    "Start": ("run", "demo", "plan", "watch", "report"),
+    "Extend": ("init", "methods", "grade"),
+    "Share": ("export", "verify", "compare", "evidence", "unpack", "import"),
+    "Check": ("audit", "claims", "gpu-check", "provenance", "env"),
+    "Single jobs": ("data", "base", "train", "evaluate"),
+    "For the workflow": ("sweep", "describe", "overview"),
+}
+#: command -> how it is called
+EXAMPLES = EXAMPLES_OF_ANALYSIS | {
+    "run": ("bapo run table1", "bapo run table1 scale=smoke methods=grpo,bapo train.steps=50 -n"),
+    "demo": ("bapo demo", "bapo demo seeds=2"),
+    "plan": ("bapo plan table1", "bapo plan single_gpu scale=single_gpu"),
+    "init": ("bapo init my-study",),
+    "grade": (
+        "bapo grade --task countdown RESPONSES.jsonl",
+        "bapo grade --task mathematics --second math-verify RESPONSES.jsonl",
+    ),
+    "gpu-check": ("bapo gpu-check", "bapo gpu-check --engine torch"),
+    "provenance": (
+        "bapo provenance results/laptop/tables/table1.md",
+        "bapo provenance results/laptop/countdown/qwen2-112k/grpo/seed1/steps.parquet",
+    ),
+    "data": ("bapo data task=countdown", "bapo data task=geometry scale=smoke"),
+    "base": ("bapo base task=countdown", "bapo base task=countdown base.source=train"),
+    "train": ("bapo train method=bapo task=countdown seed=1", "bapo train method=bapo method.v=2 method.name=bapo-v2"),
+    "evaluate": ("bapo evaluate method=bapo task=countdown seed=1", "bapo evaluate --base task=countdown"),
+}
+
+
+def _examples(name: str) -> str:
+    return "\n  ".join(["Examples:", *EXAMPLES[name]]) if name in EXAMPLES else ""
+
+
+def _listed(texts: Mapping[str, str]) -> str:
+    """Return the commands by their groups. texts: command -> what it does."""
+    groups = {name: [f"  {command:<12}{texts[command]}" for command in commands] for name, commands in GROUPS.items()}
+    shown = "\n\n".join("\n".join([f"{name}:", *lines]) for name, lines in groups.items())
+    return f"{shown}\n\n`bapo COMMAND --help` shows how a command is called."
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="bapo",
+        usage="bapo COMMAND ...",
         description='Reproduction suite for "Buffer Matters" (BAPO).',
-        epilog="The whole workflow: snakemake --cores all table1",
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", help=SUPPRESS)
+    texts = dict(OF_ANALYSIS)
 
     def command(name: str, run: Callable[[Namespace], int] | str, text: str) -> ArgumentParser:
         """run: a function, or MODULE:FUNCTION, which is called with the command's words."""
-        sub = commands.add_parser(name, help=text, description=text, formatter_class=RawDescriptionHelpFormatter)
+        texts[name] = text
+        sub = commands.add_parser(name, description=text, formatter_class=RawDescriptionHelpFormatter)
+        sub.epilog = _examples(name)
         sub.set_defaults(run=partial(_call, run) if isinstance(run, str) else run)
         return sub
 
@@ -40,14 +90,14 @@ def _parser() -> ArgumentParser:
         """work: MODULE:FUNCTION, called with the configuration; needed: the function of bapo/plan/resources.py that
         says what it takes."""
         sub = command(name, _job, text)
-        sub.epilog = OVERRIDES
+        sub.epilog = f"{OVERRIDES}\n\n{_examples(name)}"
         sub.set_defaults(work=work, needed=needed)
         sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="any key of the configuration")
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
         return sub
 
     job("data", "bapo.tasks.job:make_data", "problems", "Make (or fetch) the problems of a task.")
-    text = "Make the base model of a scale; a pretrained one is only recorded."
+    text = "Train the base model, or record the pretrained one."
     job("base", "bapo.engines.torch.base:train_base", "base_model", text)
     job("train", "bapo.engines:train", "training", "Train one run, resuming from its last checkpoint.")
     text = "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem."
@@ -58,8 +108,22 @@ def _parser() -> ArgumentParser:
     what.add_argument("--curve", dest="along", action="store_true", help=text)
     what.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="a checkpoint instead of the run's last")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: in the run's folder)")
-    sub = command("demo", "bapo.init:demo", "Show four rows of Table 1 with one seed, and a picture, in minutes.")
-    sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
+    wanted = "a setting of the workflow, or any key of the configuration"
+
+    def workflow(name: str, run: str, text: str, words: str = "KEY=VALUE") -> ArgumentParser:
+        sub = command(name, run, text)
+        sub.epilog = f"{SETTINGS}\n\n{_examples(name)}"
+        sub.add_argument("words", nargs="*", metavar=words, help=wanted)
+        return sub
+
+    text = "Make tables and figures with all that they need. A target that stopped goes on where it was."
+    sub = workflow("run", "bapo.run:main", text, "TARGET or KEY=VALUE")
+    sub.usage = "bapo run [TARGET ...] [KEY=VALUE ...] [options] [-- OPTIONS OF SNAKEMAKE]"
+    sub.add_argument("--cores", metavar="N", help="cores to use (default: all)")
+    sub.add_argument("-j", "--jobs", metavar="N", help="jobs at one time, on a cluster")
+    sub.add_argument("--profile", default="default", metavar="NAME", help="default, local, slurm or a folder")
+    sub.add_argument("-n", "--dry-run", dest="dry", action="store_true", help="say what would be done, and stop")
+    workflow("demo", "bapo.run:demo", "Show four rows of Table 1 with one seed, and a picture, in minutes.")
     text = "Grade the responses in a JSONL file; print one JSON verdict per line."
     sub = command("grade", "bapo.evaluation.grade:grade_file", text)
     sub.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
@@ -68,7 +132,7 @@ def _parser() -> ArgumentParser:
     sub.add_argument("file", metavar="FILE.jsonl", help=text)
     text = "how often does another grader disagree? Its verdicts stand beside ours, and a summary counts"
     sub.add_argument("--second", choices=["math-verify"], help=text)
-    sub = command("sweep", _sweep, "Work on a slot of a study of a method's parameters, or collect its trials.")
+    sub = command("sweep", _sweep, "Run one trial of a sweep, or collect its trials.")
     sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
     sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
     text = "0 to trials - 1; after a kill -9 the same command continues it. Without it trials.json is written"
@@ -81,9 +145,7 @@ def _parser() -> ArgumentParser:
     command("init", "bapo.init:main", text).add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
     command("methods", "bapo.methods:show", "List the methods.")
     text = "Estimate what a target of the workflow will cost, before anything runs."
-    sub = command("plan", "bapo.plan.costs:main", text)
-    sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
-    sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
+    workflow("plan", "bapo.plan.costs:main", text, "TARGET or KEY=VALUE")
     text = "Try training, resuming, evaluation and, with verl, vLLM on this machine, with a tiny model, in minutes."
     sub = command("gpu-check", "bapo.gpucheck.command:main", text)
     text = "torch: asks for neither vLLM nor verl nor flash-attn (default: verl)"
@@ -97,8 +159,9 @@ def _parser() -> ArgumentParser:
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
     text = "Print the suite's version and commit, its packages and this machine, for a report of a fault."
     command("env", "bapo.store.provenance:show", text)
-    for name, text in OF_ANALYSIS.items():
-        commands.add_parser(name, help=text, add_help=False)
+    for name in OF_ANALYSIS:
+        commands.add_parser(name, add_help=False)
+    parser.epilog = _listed(texts)
     return parser
 
 
@@ -123,8 +186,28 @@ def _run(words: list[str]) -> int:
         from analysis.__main__ import main as analysis
 
         return analysis(words, "bapo")
-    arguments = _parser().parse_args(words)
+    arguments = parsed(words)
+    if arguments.command is None:
+        _parser().print_help()
+        return 0
     return arguments.run(arguments)
+
+
+def parsed(words: Sequence[str]) -> Namespace:
+    """Parse a command whose options may stand among its KEY=VALUE. Exits with 2 for what it does not take."""
+    parser, own = _parser(), list(words)
+    for_snakemake = own[own.index("--") + 1 :] if own[:1] == ["run"] and "--" in own else []
+    arguments, rest = parser.parse_known_args(own[: len(own) - len(for_snakemake) - 1] if for_snakemake else own)
+    taken = next((key for key in ("words", "overrides") if key in arguments), None)
+    options = [word for word in rest if word.startswith("-") or taken is None]
+    if options:
+        hint = f"; write {options[0].lstrip('-')}=VALUE" if taken and options[0].startswith("--") else ""
+        parser.error(f"unrecognized arguments: {' '.join(options)}{hint}")
+    if taken:
+        setattr(arguments, taken, [*getattr(arguments, taken), *rest])
+    if for_snakemake:
+        arguments.options = for_snakemake
+    return arguments
 
 
 def _job(arguments: Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``python -m bapo describe STUDY --out FILE``: describe a study for ``python -m analysis``, which reads the file."""
+"""``bapo describe STUDY --out FILE``: describe a study for ``python -m analysis``, which reads the file."""
 
 from __future__ import annotations
 

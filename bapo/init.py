@@ -1,11 +1,9 @@
-"""What a user begins with: ``bapo demo``, a first look at Table 1, and ``bapo init``, a project that runs as it is."""
+"""``bapo init``: a project that runs as it is."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from bapo.errors import UserError
@@ -27,12 +25,4 @@ def main(folder: Path) -> None:
     """Write the project and say what to do next."""
     for file in write(folder):
         print(f"  {file}")
-    print(f"Now: cd {folder} && snakemake --cores all --config scale=smoke", file=sys.stderr)
-
-
-def demo(config: Sequence[str]) -> None:
-    """Become Snakemake, so that signals and the exit status are its own. config: words of its ``--config``."""
-    suite = suite_folder()
-    words = [sys.executable, "-m", "snakemake", "--snakefile", str(suite / "Snakefile"), "first_look"]
-    words += ["--workflow-profile", str(suite / "workflows" / "profiles" / "default")]
-    os.execv(words[0], [*words, *(["--config", *config] if config else [])])
+    print(f"Now: cd {folder} && bapo run scale=smoke", file=sys.stderr)

@@ -16,7 +16,7 @@ from types import ModuleType
 from bapo.errors import UserError
 from bapo.validate import parse_yaml
 
-#: Marks the folder of a project; what it holds beside ``title`` are defaults of ``snakemake --config``.
+#: Marks the folder of a project; what it holds beside ``title`` are defaults of the workflow's settings.
 MARK = "bapo.yaml"
 
 

@@ -26,6 +26,7 @@ ARROWS = {
     "bapo": set(),
     "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
     "bapo.init": {"bapo.experiments"},
+    "bapo.run": {"bapo.experiments"},
     "bapo.describe": {"bapo.experiments", "bapo.store", "bapo.tasks"},
     "bapo.algorithm": set(),
     "bapo.methods": {"bapo.algorithm"},
@@ -42,7 +43,8 @@ ARROWS = {
     "bapo.evaluation": TRAIN - {"bapo.methods"},
     "bapo.sweeps": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.engines"},
     "bapo.warm": {"bapo.engines.shared", "bapo.tasks"},  # and by name what jobs need
-    "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps", "bapo.engines.verl.memory"},
+    "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps"}
+    | {"bapo.engines.verl.memory", "bapo.run"},
     "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store"},
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},

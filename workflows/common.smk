@@ -69,10 +69,14 @@ def require_targets():
         files = {target, os.path.relpath(target)}
         if workflow.is_rule(target) or any(made.is_producer(file) for made in workflow.rules for file in files):
             continue
+        if with_number := [name for name in products.FIGURES if name.startswith(f"{target}_") and name in TARGETS]:
+            study = study_of_product(with_number[0])
+            cure = f"name {study}, or {' '.join(with_number)} alone"
+            raise UserError(f"{target}: is drawn from the runs of {study}; {cure}")
         close = get_close_matches(target, [rule.name for rule in workflow.rules if not rule.has_wildcards()], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
         if not Path(target).exists():
-            raise UserError(f"nothing makes '{target}'{hint}; `snakemake --list-target-rules` lists the targets")
+            raise UserError(f"nothing makes '{target}'{hint}; docs/running.md lists the targets")
 
 
 def before(function, check):

@@ -1,5 +1,7 @@
 # What a reader sees first, while jobs run (analysis/live.py) and at the end: results that exist, the log that says why.
 
+import subprocess
+
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 from snakemake.shell import shell
@@ -10,6 +12,8 @@ from bapo.experiments.order import Priorities
 
 #: handlers of Snakemake's log that end with the jobs
 SHOWN = []
+#: targets that make the usual studies
+EVERYTHING = {"all", "default", "tables", "comparisons"}
 
 
 @cache
@@ -48,6 +52,16 @@ def show_progress():
 def end_progress():
     for handler in reversed(SHOWN):
         handler.end()
+
+
+def show_closing():
+    """Write the page, and show the rows of the studies that were asked for, with how they compare to published ones."""
+    if workflow.touch or not workflow.is_main_process or not SCALE.is_dir():
+        return
+    asked = {*workflow.dag_settings.targets} or {"all"}
+    usual = products.own_studies(SETTINGS.scale) or [products.MAIN]
+    named = [name for name in places.options("study") if name in asked or (name in usual and asked & EVERYTHING)]
+    subprocess.run([sys.executable, "-m", "analysis", "closing", str(SCALE), "--study", *named])
 
 
 def closing_message():

@@ -1,4 +1,4 @@
-"""``python -m bapo grade``: verdicts on recorded responses, line by line."""
+"""``bapo grade``: verdicts on recorded responses, line by line."""
 
 from __future__ import annotations
 

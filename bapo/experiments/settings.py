@@ -1,4 +1,4 @@
-"""What ``snakemake --config KEY=VALUE`` and ``bapo plan --config`` ask for: keys, types, defaults and checks."""
+"""The settings of the workflow, of ``bapo run`` and ``snakemake --config``: keys, types, defaults and checks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""``python -m bapo gpu-check``: whether this machine can train and evaluate, tried with a tiny model in minutes."""
+"""``bapo gpu-check``: whether this machine can train and evaluate, tried with a tiny model in minutes."""

@@ -1,4 +1,4 @@
-"""``python -m bapo plan TARGET``: the jobs of a target, their hours and disk, before anything runs.
+"""``bapo plan TARGET``: the jobs of a target, their hours and disk, before anything runs.
 
 Snakemake's own summary says which jobs there are and which of them are done. A job's cost is measured seconds at laptop
 scale, the paper's Table 2 or a model of its time on GPUs: 2 P operations a generated token at ``GENERATING`` of a
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,16 +20,15 @@ from pathlib import Path
 
 import yaml
 
-from bapo import methods, project
+from bapo import methods, run
 from bapo.engines.verl import memory
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.identity import shipped_base
 from bapo.experiments.order import Cell
-from bapo.experiments.places import suite_folder
 from bapo.experiments.schema import Config, on_gpus
-from bapo.experiments.settings import Settings, read_settings
+from bapo.experiments.settings import Settings
 from bapo.store.files import Json
 from bapo.sweeps import files as sweep_files
 
@@ -195,28 +193,24 @@ def evaluate(config: Config, curve: bool = False) -> Cost:
 # ------------------------------------------------------------------------------------------------ the plan
 
 
-def jobs(target: str, settings: Settings, words: Sequence[str] = ()) -> list[Job]:
-    """Return every job of ``target``, done or not. words: of ``--config``. Raises UserError with Snakemake's reason."""
+def jobs(targets: Sequence[str], settings: Settings) -> list[Job]:
+    """Return every job of ``targets``, done or not. Raises UserError with Snakemake's reason."""
     listed: dict[tuple[str, Path], bool] = {}
-    for file, rule, plan in summary(target, words):
+    for file, rule, plan in summary(targets, settings):
         place = Path(file).relative_to(settings.home).with_suffix("")  # files of one job differ in their suffixes
         kind = KINDS.get(rule, "analysis")
         listed[kind, place] = listed.get((kind, place), True) and plan == "no update"
     return [Job(kind, place, _cost(kind, place.parts, settings), done) for (kind, place), done in listed.items()]
 
 
-def summary(target: str, words: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return (file, rule, plan) of every file that ``target`` takes."""
-    suite = suite_folder()
-    command = [sys.executable, "-m", "snakemake", target, "--summary", "--cores", "1"]
-    if project.folder() is None:
-        profile = suite / "workflows" / "profiles" / "default"
-        command += ["--snakefile", str(suite / "Snakefile"), "--workflow-profile", str(profile)]
-    done = subprocess.run([*command, *(["--config", *words] if words else [])], capture_output=True, text=True)
+def summary(targets: Sequence[str], settings: Settings) -> list[tuple[str, str, str]]:
+    """Return (file, rule, plan) of every file that ``targets`` take."""
+    command = run.command(targets, settings, options=["--summary", "--cores", "1"])
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         reason = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no reason given")
-        raise UserError(f"plan {target}: {reason.removeprefix('error: ')}")
+        raise UserError(f"plan {' '.join(targets)}: {reason.removeprefix('error: ')}")
     rows = (line.split("\t") for line in done.stdout.splitlines()[1:])
     return [(row[0], row[2], row[-1]) for row in rows]
 
@@ -243,9 +237,10 @@ def cost_of(kind: str, settings: Settings, task: str, model: str, method: str) -
     return train(config) if kind == "train" else evaluate(config, curve=kind == "curve")
 
 
-def as_text(target: str, settings: Settings, listed: Sequence[Job]) -> str:
+def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -> str:
     """Write the plan for people: of each kind all jobs, and those that are missing."""
-    lines = [f"Plan of {target} at scale {settings.scale}, in {settings.home}: all, and what is missing", ""]
+    named = " ".join(targets) or "all"
+    lines = [f"Plan of {named} at scale {settings.scale}, in {settings.home}: all, and what is missing", ""]
     lines.append(f"{'':<10}{'jobs':>12}{'GPU-hours':>16}{'CPU-hours':>16}{'GB of disk':>16}  hours from")
     parts: dict[tuple[str, str], list[Job]] = {}
     for kind in (*dict.fromkeys(KINDS.values()), "analysis"):
@@ -261,7 +256,7 @@ def as_text(target: str, settings: Settings, listed: Sequence[Job]) -> str:
     return "\n".join([*lines, "", NOTE]) + "\n"
 
 
-def main(target: str, config: Sequence[str]) -> None:
-    """Print the plan. config: words of ``--config``. Raises UserError."""
-    settings = read_settings({word.partition("=")[0]: yaml.safe_load(word.partition("=")[2]) for word in config})
-    print(as_text(target, settings, jobs(target, settings, config)), end="")
+def main(words: Sequence[str]) -> None:
+    """Print the plan. words: as ``bapo run`` takes them. Raises UserError."""
+    targets, settings = run.asked(words)
+    print(as_text(targets, settings, jobs(targets, settings)), end="")

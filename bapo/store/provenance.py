@@ -2,7 +2,7 @@
 
 ``manifest.json`` names the code, packages and hardware that wrote a folder, and when. Files of ``python -m analysis``
 have ``.provenance/NAME.json`` beside them: the same, the command, and the SHA-256 of the files and of their inputs.
-``python -m bapo provenance FILE`` prints either. Nothing here imports torch or pandas.
+``bapo provenance FILE`` prints either. Nothing here imports torch or pandas.
 """
 
 from __future__ import annotations

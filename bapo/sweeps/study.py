@@ -141,7 +141,7 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
     if missing := sorted(set(range(sweep.trials)) - {row["slot"] for row in rows}):
         raise UserError(
             f"sweep {sweep.name}: slots {', '.join(map(str, missing))} of {sweep.trials} are not finished; run "
-            f"`snakemake --cores all sweep_{sweep.name}`"
+            f"`bapo run sweep_{sweep.name}`"
         )
     config = check(sweep, settings)
     reference = {str(seed): settings.run(sweep.cell(sweep.file.reference, seed)) for seed in sweep.seeds}

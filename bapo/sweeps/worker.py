@@ -1,4 +1,4 @@
-"""``python -m bapo sweep``: the work of a slot, one trial from its parameters through its runs to its report."""
+"""``bapo sweep``: the work of a slot, one trial from its parameters through its runs to its report."""
 
 from __future__ import annotations
 

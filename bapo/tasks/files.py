@@ -59,7 +59,7 @@ def read_problems(path: Path) -> list[Problem]:
     table = read_table(path)
     missing = {"prompt", "reward_model", "extra_info"} - set(table.columns)
     if missing:
-        raise UserError(f"{path}: column {min(missing)} is missing; make the data again with `python -m bapo data`")
+        raise UserError(f"{path}: column {min(missing)} is missing; make the data again with `bapo data`")
     images = table["images"] if "images" in table else [None] * len(table)
     problems: dict[str, Problem] = {}
     rows = zip(table["prompt"], table["reward_model"], table["extra_info"], images, strict=True)

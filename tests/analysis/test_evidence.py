@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -16,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from support.runs import bits, place, write_claims, write_evaluation, write_results, write_run, write_study
 
-from analysis import claims, evidence
+from analysis import claims, closing, evidence
 from analysis.__main__ import main
 from analysis.claims import ledger, view
+from analysis.compare import compare
 from analysis.tables import table1_words
 from bapo.errors import UserError
 from bapo.experiments.studies import load_study
@@ -55,6 +57,25 @@ def test_products_of_runs_and_of_their_evidence_are_equal(
     again = evidence.pack(study, tmp_path / "again")
     frames, same = evidence.read(file)[1], evidence.read(again)[1]
     assert all(frames[table].equals(same[table]) for table in frames if table != "text")
+
+
+def test_a_target_ends_with_its_rows_and_what_the_published_run_has(
+    simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = evidence.unpack(evidence.pack(simulated["figure6"], tmp_path / "evidence"), tmp_path).parents[1]
+    study = home / "studies" / "figure6.json"
+    assert main(["comparison", "--study", str(study), "--out", str(home / "tables")]) == 0
+    monkeypatch.setattr(closing, "suite_folder", lambda: tmp_path)
+    numbers = len(compare(home, home).lines)
+    capsys.readouterr()
+    assert main(["closing", str(home), "--study", "figure6", "untuned"]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert str(home / "tables" / "comparison_figure6.csv") in head and (home / "report.html").exists()
+    table = pd.read_csv(home / "tables" / "comparison_figure6.csv")
+    averages = table[(table["benchmark"] == "avg") & table["mean"].notna()]
+    assert [float(re.split(" {2,}", row)[2].split()[0]) for row in rows] == list(averages["mean"].round(1))
+    assert not any("+" in re.split(" {2,}", row)[1] for row in rows) and any(" against bapo, " in row for row in rows)
+    assert last == f"Beside the published run, {numbers} of {numbers} numbers are identical."
 
 
 def test_a_comparison_of_evidence_leaves_out_the_figure_that_reads_groups(

@@ -74,7 +74,7 @@ def test_markdown_keeps_our_marks_and_nothing_else() -> None:
 
 
 def test_an_empty_folder_says_what_makes_it(tmp_path: Path) -> None:
-    assert "snakemake --cores all table1" in report.write(tmp_path).read_text(encoding="utf-8")
+    assert "bapo run table1" in report.write(tmp_path).read_text(encoding="utf-8")
     with pytest.raises(UserError, match="nowhere"):
         report.write(tmp_path / "nowhere")
 

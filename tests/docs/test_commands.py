@@ -26,12 +26,18 @@ import bapo.__main__
 from analysis import products
 from analysis.__main__ import parser
 from analysis.commands import OF_ANALYSIS
+from bapo import run
 from bapo.project import MARK
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: words in capitals that stand for a reader's own
 PLACEHOLDERS = {"RESPONSES", "CHECKOUT"}
+#: of the pages, and what each command's help shows
 BLOCKS = [b for b in blocks() if b.language == "sh"]
+SHOWN = [
+    Block(ROOT / "bapo" / "__main__.py", i, "sh", "\n".join(lines))
+    for i, lines in enumerate(bapo.__main__.EXAMPLES.values())
+]
 JOBS = ("data", "base", "train", "evaluate")
 
 
@@ -71,7 +77,9 @@ def accepted(words: Sequence[str]) -> None:
     elif words[0] in OF_ANALYSIS or words[0] in ("claims", "figure", *products.TABLES, *products.OTHERS):
         parser("bapo").parse_args(words)
     elif words != ["--help"]:
-        bapo.__main__._parser().parse_args(words)
+        arguments = bapo.__main__.parsed(words)
+        if "words" in arguments:
+            run.asked(arguments.words)
 
 
 def checked(words: Sequence[str]) -> None:
@@ -108,7 +116,7 @@ def checked(words: Sequence[str]) -> None:
         assert [file for file in files if not Path(file).exists()] == []
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("block", [*BLOCKS, *SHOWN], ids=str)
 def test_a_block_is_taken(block: Block, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout)
     forget()
@@ -129,15 +137,24 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     return (*profile, *(["--config", *config] if config else [])), [word for word in plain if word not in known]
 
 
+def as_snakemake(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return (options, targets) of ``bapo run`` or ``bapo plan`` as :func:`split` does."""
+    arguments = bapo.__main__.parsed(words)
+    targets, settings = run.asked(arguments.words)
+    profile = getattr(arguments, "profile", "default")
+    made = run.command(targets, settings)
+    given = ["--workflow-profile", profile] if profile != "default" else []
+    return split([*given, *targets, *(made[made.index("--config") :] if "--config" in made else [])])
+
+
 def dry_runs() -> dict[tuple[str, ...], set[str]]:
-    """Return the targets of all pages, those of ``bapo plan`` too, by the options that they are given with."""
+    """Return the targets of all pages by the options that they are given with."""
     found: dict[tuple[str, ...], set[str]] = {}
     for block in BLOCKS:
         listed = list(commands(block))
         for words in listed if not any(words[0] == "cd" for words in listed) else []:
-            words = words[3:] if words[1:4] == ["-m", "bapo", "plan"] else words
-            if words[0] in ("snakemake", "plan"):
-                options, targets = split(words[1:])
+            if words[0] == "snakemake" or words[:2] in (["bapo", "run"], ["bapo", "plan"]):
+                options, targets = split(words[1:]) if words[0] == "snakemake" else as_snakemake(words[1:])
                 found.setdefault(options, set()).update(targets)
     return found
 

@@ -249,7 +249,7 @@ def test_the_study_for_the_analysis(tmp_path: Path, capsys: pytest.CaptureFixtur
     home = tmp_path / "paper" / "countdown" / "qwen2.5-math-7b"
     assert cell.run == home / "bapo" / "seed42" and block.base.run == home / "base"
     assert "Paper scale" in read.note
-    assert read.command == f"snakemake --cores all runs_table1 --config scale=paper results={tmp_path}"
+    assert read.command == f"bapo run runs_table1 scale=paper results={tmp_path}"
 
 
 TABLE = load_study("table1", "laptop")

@@ -34,14 +34,14 @@ def test_the_plan_is_snakemakes_list_with_hours(
     """A run that sets a budget is among the jobs."""
     monkeypatch.chdir(tmp_path)
     settings = Settings(methods=("bapo+rollouts",), seeds=(1,))
-    listed = costs.jobs("runs_controls", settings, ["methods=bapo+rollouts", "seeds=[1]"])
+    listed = costs.jobs(["runs_controls"], settings)
     home = Path(*LAPTOP)
     trained = {job.output: job.cost for job in listed if job.kind == "train"}
     assert set(trained) == {home / "bapo+rollouts/seed1/summary", home / "grpo/seed1/summary"}
     assert trained[home / "grpo/seed1/summary"] == costs.cost_of("train", Settings(), *LAPTOP, "grpo")
     assert sum(job.kind == "evaluate" for job in listed) == 2  # the run's and the base's
     assert not any(job.done for job in listed)
-    assert __main__.main(["plan", "runs_figure6", "--config", "scale=paper", "seeds=[42]", "methods=[grpo,bapo]"]) == 0
+    assert __main__.main(["plan", "runs_figure6", "scale=paper", "seeds=[42]", "methods=[grpo,bapo]"]) == 0
     hours = 8 * (3 + 47 / 60 + 3 + 23 / 60)  # Table 2's
     said = capsys.readouterr().out
     assert re.search(rf"^train +2 +2 +{hours:.0f} +{hours:.0f} .*  {costs.PAPER}$", said, re.MULTILINE), said
@@ -50,15 +50,13 @@ def test_the_plan_is_snakemakes_list_with_hours(
 def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = Settings(trials=5)
-    listed = costs.jobs("sweep_free_countdown", settings, ["trials=5"])
+    listed = costs.jobs(["sweep_free_countdown"], settings)
     slots = [job.cost for job in listed if job.kind == "sweep"]
     assert slots == 5 * [costs.cost_of("train", settings, *LAPTOP, "bapo").times(3)]
     assert sum(job.kind == "train" for job in listed) == 2 * 3
 
 
-@pytest.mark.parametrize(
-    ("words", "named"), [(["table9"], "plan table9: "), (["table1", "--config", "scale=papre"], "'paper'")]
-)
+@pytest.mark.parametrize(("words", "named"), [(["table9"], "plan table9: "), (["table1", "scale=papre"], "'paper'")])
 def test_wrong_words_take_one_sentence(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["plan", *words]) == 2
     error = capsys.readouterr().err

@@ -23,7 +23,7 @@ from bapo.tasks.job import make_data
 #: variables that lead to no checkout
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "BAPO_EXPERIMENTS")}
 #: what docs/project.md types
-FLOW = ("init", "--cores", "watch", "report", "export", "verify", "compare")
+FLOW = ("init", "run", "watch", "report", "export", "verify", "compare")
 
 
 def snakemake(project: Path, *words: str, status: int = 0) -> str:
@@ -95,8 +95,8 @@ def test_the_pages_commands_run_in_a_new_environment(environment: Path, tmp_path
 
     def run(words: list[str]) -> str:
         given = [word.replace("results/laptop", "results/smoke") for word in words]
-        if words[0] == "snakemake":  # of the environment; two cores are enough, and nothing is sent
-            given = [str(environment), "-m", *["2" if w == "all" else w for w in given], "tracking=none"]
+        if words[1] == "run":  # two cores are enough
+            given += ["--cores", "2"]
         place = project if project.exists() else tmp_path
         done = subprocess.run(given, cwd=place, env=known, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
@@ -104,9 +104,9 @@ def test_the_pages_commands_run_in_a_new_environment(environment: Path, tmp_path
 
     first, second = [b for b in blocks() if b.page.name == "project.md" and b.language == "sh"][:2]
     typed = [c for block in (first, second) for c in commands(block) if c[0] != "cd"]
-    typed = [c for c in typed if c[0] != "snakemake" or "scale=smoke" in c]  # the study itself takes longer
+    typed = [c for c in typed if c[1] != "run" or "scale=smoke" in c]  # the study itself takes longer
     said = {" ".join(words[:2]): run(words) for words in typed}
-    assert [*said] == [f"bapo {w}" if w != "--cores" else f"snakemake {w}" for w in FLOW]
+    assert [*said] == [f"bapo {w}" for w in FLOW]
     assert not any(f"{ROOT}/" in text for text in said.values())
     results = project / "results/smoke"
     table = (results / "tables/comparison_ordering.md").read_text()

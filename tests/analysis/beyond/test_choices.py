@@ -97,7 +97,7 @@ def test_what_is_missing_is_named_with_the_command(file: Path, tmp_path: Path, c
     file_without.write_text(json.dumps({**content, "name": "table1", "curves": ["grpo", "repo"]}))
     assert main(["checkpoint_choice", "--study", str(file_without), "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "repo/seed1/curve: not finished" in said and "`snakemake --cores all runs_table1`" in said
+    assert "repo/seed1/curve: not finished" in said and "`bapo run runs_table1`" in said
     file_without.write_text(json.dumps({**content, "curves": []}))
     with pytest.raises(UserError, match="'curves'"):
         choice.write(load(file_without), tmp_path)

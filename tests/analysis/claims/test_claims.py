@@ -168,7 +168,7 @@ def test_missing_runs_do_not_crash(study: Path) -> None:
         (absent, "figure5, bases", "runs_figure5 runs_bases"),
     ):
         assert (line.verdict.verdict, line.missing) == (claims.NOT_TESTABLE, True) and named in line.verdict.reason
-        assert line.command == f"snakemake --cores all {target}"
+        assert line.command == f"bapo run {target}"
     assert unknown.missing and unknown.verdict.verdict == claims.NOT_TESTABLE
 
 

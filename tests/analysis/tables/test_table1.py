@@ -178,7 +178,7 @@ def test_a_broken_run_is_named_with_its_command(small: Path, capsys: pytest.Capt
     said = failing(small, capsys)
     assert str(run) in said
     if damage in ("gone", "not evaluated"):
-        assert "`snakemake --cores all runs_table1 --config scale=smoke`" in said
+        assert "`bapo run runs_table1 scale=smoke`" in said
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def fetched_config(tmp_path: Path, *more: str) -> DictConfig:
 
 def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hub, tmp_path: Path) -> None:
     config = fetched_config(tmp_path, f"model.revision={hub_server.COMMIT}")
-    with pytest.raises(UserError, match="`python -m bapo base"):
+    with pytest.raises(UserError, match="`bapo base"):
         models.start_path(config)
     assert pretrained.at_hand(config, NAME) == NAME
 
@@ -176,7 +176,7 @@ def test_every_job_reads_the_folder_that_the_base_job_fetched(hub: hub_server.Hu
     assert len(hub.paths) == asked  # nobody asks the hub again
 
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"incomplete: 1 file.*`python -m bapo base"):
+    with pytest.raises(UserError, match=r"incomplete: 1 file.*`bapo base"):
         models.start_path(config)
 
 

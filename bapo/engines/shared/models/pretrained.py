@@ -45,7 +45,7 @@ def folder(config: Config) -> Path:
     if Path(name).is_dir():
         return Path(name)
     names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
-    cure = f"fetch it with `python -m bapo base {names}`, where the hub can be reached and under the same HF_HOME"
+    cure = f"fetch it with `bapo base {names}`, where the hub can be reached and under the same HF_HOME"
     commit = fetched(config)
     if commit is None:
         raise UserError(f"model.path={name}: {base_directory(config)} does not say that it was fetched; {cure}")

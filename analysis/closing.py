@@ -1,0 +1,51 @@
+"""What a target of the workflow ends with: its rows, and how many of its numbers are those of the published run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis import compare, text
+from analysis.products import MAIN, compared_file
+from analysis.results import AVERAGE
+from bapo.errors import UserError
+from bapo.experiments.places import suite_folder
+
+
+def closing(home: Path, studies: Sequence[str]) -> str:
+    """Return the end of studies whose tables are in ``home``, a scale's folder; "" where there is none."""
+    tables = {study: home / "tables" / f"{MAIN if study == MAIN else compared_file(study)}.csv" for study in studies}
+    parts = [
+        part for study, table in tables.items() if table.exists() for part in (rows(table), published(home, study))
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def rows(table: Path) -> str:
+    """Return a line for each average of a table's CSV: task, method, percent, and the difference if it has one."""
+    with table.open(encoding="utf-8", newline="") as file:
+        averages = [row for row in csv.DictReader(file) if row["benchmark"] == AVERAGE]
+    cells = []
+    for row in averages:
+        low, mean, high, lead = (float(row.get(key) or "nan") for key in ("low", "mean", "high", "difference"))
+        if mean != mean:  # a row over several base models has differences only
+            continue
+        accuracy = f"{text.number(mean)} ± {text.number((high - low) / 2)}"
+        against = f"{text.signed(lead)} against {row['reference']}, {row['verdict']}" if lead == lead else ""
+        title = (row.get("title") or row["method_title"]).lstrip("'+")  # write_csv quotes a sign
+        cells.append((row["task"], title, accuracy, against))
+    widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return "\n".join([f"Accuracy in percent, averaged over benchmarks, with 95% interval ({table}):", *lines])
+
+
+def published(home: Path, study: str) -> str:
+    """Compare with the published run of a study; "" where none is published, or nothing in it is in ``home``."""
+    file = suite_folder() / "evidence" / home.name / f"{study}.zip"
+    if not file.exists():
+        return ""
+    try:
+        return f"Beside the published run, {compare.counted(compare.compare(file, home))}."
+    except UserError:
+        return ""

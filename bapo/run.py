@@ -1,0 +1,97 @@
+"""``bapo run TARGET KEY=VALUE ...``: the workflow, started with one kind of words for settings of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from bapo import project
+from bapo.errors import UserError, unknown
+from bapo.experiments import compose, places
+from bapo.experiments.schema import Config
+from bapo.experiments.settings import Settings, read_settings
+from bapo.validate import OVERRIDE, explained
+
+
+def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
+    """Return the targets and the settings that words name; a project's ``bapo.yaml`` holds where no word does.
+
+    words: targets, ``KEY=VALUE`` of the workflow's settings with a value in YAML, and ``KEY=VALUE`` of the
+    configuration, which become the setting ``set``. Raises UserError for an unknown key or a value that is refused.
+    """
+    home = project.folder()
+    given = project.content(home) if home else {}
+    targets, others = [], []
+    for word in compose.once(words):
+        key, _, value = word.partition("=")
+        if not re.match(OVERRIDE, word):
+            targets.append(word)
+        elif key in Settings.model_fields:
+            given[key] = _value(word, value)
+        elif key.partition(".")[0] in Config.model_fields:
+            others.append(word)
+        else:
+            known = dict.fromkeys([*Settings.model_fields, *Config.model_fields])
+            raise UserError(unknown(word, f"no setting '{key}'", key, [*known]))
+    settings = read_settings(given, "setting")
+    if others:
+        both = {override.partition("=")[0]: override for override in (*settings.set, *others)}
+        settings = read_settings({**given, "set": list(both.values())}, "setting")
+    return targets, settings
+
+
+def _value(word: str, value: str) -> object:
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"{word}: {explained(error)}") from None
+
+
+def command(
+    targets: Sequence[str], settings: Settings, profile: str = "default", options: Sequence[str] = ()
+) -> list[str]:
+    """Return the command of Snakemake that makes ``targets``, in a project by its own Snakefile where it has one."""
+    own, suite = Path("Snakefile"), places.suite_folder() / "Snakefile"
+    file = own if project.folder() and own.is_file() else suite
+    words = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(file)]
+    words += ["--workflow-profile", str(_profile(profile)), *options]
+    given = settings.model_dump(exclude_unset=True, exclude_none=True)
+    shown = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
+    return [*words, *(["--config", *shown] if shown else [])]
+
+
+def _profile(name: str) -> Path:
+    """Return the folder of a profile: a path, or a name in ``profiles`` here or of the suite."""
+    suite = places.suite_folder() / "workflows" / "profiles"
+    for folder in (Path(name), Path("profiles", name), suite / name):
+        if any(folder.glob("config*.yaml")):
+            return folder
+    names = sorted(folder.name for folder in suite.iterdir())
+    raise UserError(unknown(f"--profile {name}", "no such profile", name, names))
+
+
+def main(
+    words: Sequence[str],
+    cores: str | None = None,
+    jobs: str | None = None,
+    profile: str = "default",
+    dry: bool = False,
+    options: Sequence[str] = (),
+) -> None:
+    """Become Snakemake, so that signals and the exit status are its own. options: more words for it."""
+    targets, settings = asked(words)
+    own = [word for name, value in (("--cores", cores), ("--jobs", jobs)) if value for word in (name, value)]
+    own += ["-n", "--quiet", "rules", "host", "reason"] if dry else []
+    made = command(targets, settings, profile, [*own, *options])
+    os.execv(made[0], made)
+
+
+def demo(words: Sequence[str]) -> None:
+    """Make the first look."""
+    main(["first_look", *words])

@@ -1,0 +1,100 @@
+"""``bapo run``: which command of Snakemake its words become, and what it says of wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+from support.workflow import dry_run
+
+import bapo.__main__
+from bapo import run
+from bapo.errors import UserError
+
+
+def becomes(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
+    """The words for Snakemake after its Snakefile, with which ``bapo run`` ends."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda program, given: seen.append(given))
+    assert bapo.__main__.main(["run", *words]) == 0
+    (made,) = seen
+    at = made.index("--snakefile")
+    return made[3:at] + made[at + 2 :]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("table1", "table1 --workflow-profile DEFAULT"),
+        ("-n table1 claims", "table1 claims --workflow-profile DEFAULT -n --quiet rules host reason"),
+        ("table1 --cores 2 -j 3", "table1 --workflow-profile DEFAULT --cores 2 --jobs 3"),
+        (
+            "table1 seeds=1,2 --cores 1 train.steps=5 scale=smoke",
+            'table1 --workflow-profile DEFAULT --cores 1 --config scale="smoke" seeds=[1,2] set=["train.steps=5"]',
+        ),
+        ("results/a=b.md warm=no", "results/a=b.md --workflow-profile DEFAULT --config warm=false"),
+        ("table1 -- --forcerun table", "table1 --workflow-profile DEFAULT --forcerun table"),
+    ],
+)
+def test_words_become_a_command(monkeypatch: pytest.MonkeyPatch, words: str, wanted: str) -> None:
+    monkeypatch.chdir(ROOT / "tests")  # no profile of this name, no project
+    made = [" ".join(word.split()) for word in becomes(monkeypatch, *words.split())]
+    default = str(ROOT / "workflows" / "profiles" / "default")
+    assert [w.replace(", ", ",") for w in made] == [w.replace("DEFAULT", default) for w in wanted.split()]
+
+
+def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bapo.yaml").write_text("title: Mine\nscale: smoke\nseeds: 7\nset: [train.steps=9, method.v=3]\n")
+    targets, settings = run.asked(["scale=laptop", "train.steps=5"])
+    assert (targets, settings.scale, settings.seeds) == ([], "laptop", (7,))
+    assert settings.set == ("train.steps=5", "method.v=3")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("table1 scal=smoke", r"no setting 'scal' \(did you mean 'scale'\?\)"),
+        ("table1 scale=smok", r"unknown scale 'smok' \(did you mean 'smoke'\?\)"),
+        ("table1 seeds=[1", r"seeds=\[1: "),
+        ("table1 seed=3", "write seeds=... beside it"),
+        ("table1 train.steps=5 train.steps=6", "train.steps=5 is given, too"),
+        ("table1 --profile slrum", r"no such profile \(did you mean 'slurm'\?\)"),
+    ],
+)
+def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bapo.__main__.main(["run", *words.split()]) == 2
+    said = capsys.readouterr().err
+    with pytest.raises(UserError, match=message):
+        raise UserError(said)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"), [("train --seed 3", "write seed=VALUE"), ("gpu-check --seed 3", "arguments: --seed 3")]
+)
+def test_an_unknown_option_says_how_a_key_is_written(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bapo.__main__.main(words.split())
+    assert hint in capsys.readouterr().err
+
+
+def test_alone_it_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bapo.__main__.main([]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    (choices,) = (a.choices for a in bapo.__main__._parser()._actions if a.dest == "command")
+    assert sorted(listed) == sorted([*choices, "-h,", "--version"])
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("tabel1", "error: nothing makes 'tabel1' (did you mean 'table1'?)"),
+        ("figure7", "error: figure7: is drawn from the runs of table1; name table1, or figure7_tracking alone"),
+    ],
+)
+def test_an_unknown_target_names_what_there_is(tmp_path: Path, target: str, message: str) -> None:
+    said = dry_run(tmp_path, target)
+    assert said.returncode == 1 and message in said.stderr and "Traceback" not in said.stderr
