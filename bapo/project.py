@@ -45,11 +45,17 @@ def sources(home: Path) -> list[Path]:
     return sorted({path for path in found if path.is_file()})
 
 
+def methods() -> list[str]:
+    """List the methods of the project in the working directory: its files ``methods/NAME.py``."""
+    home = folder()
+    return [] if home is None else sorted(path.stem for path in (home / "methods").glob("[!_]*.py"))
+
+
 def load(place: str, where: str) -> object:
     """Return what ``FILE.py:NAME`` names; the file is relative to the working directory. Raises UserError."""
     path, name = file_and_name(place, where)
     try:
-        return getattr(_module(path, where), name)
+        return getattr(module(path, where), name)
     except AttributeError:
         raise UserError(f"{where}={place}: {path} has no {name}") from None
 
@@ -70,22 +76,23 @@ def file_and_name(place: str, where: str) -> tuple[Path, str]:
     return path, name
 
 
-def _module(path: Path, where: str) -> ModuleType:
+def module(file: Path | str, where: str) -> ModuleType:
     """Import a file once; its folder is searched for what it imports, after everything that is installed."""
+    path = Path.cwd() / file
     name = f"bapo_project_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    loaded = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    sys.modules[name] = module
+    sys.modules[name] = loaded
     try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        spec.loader.exec_module(loaded)  # type: ignore[union-attr]
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{where}: {path} cannot be imported ({type(error).__name__}: {error})") from error
-    return module
+    return loaded
 
 
 def code_digest_of(place: str) -> str:

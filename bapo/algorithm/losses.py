@@ -21,21 +21,21 @@ class LossInputs:
 
     logprobs [N, T]: current policy, carries the gradient. behaviour_logprobs [N, T]: the policy that sampled the tokens
     (alpha for fresh groups, alpha_B for replayed ones). advantages [N], or [N, T] from a critic. mask [N, T]: 1 on
-    response tokens. replayed [N]: ``Method.historical``, True for groups taken from a buffer. reference_logprobs,
-    step_logprobs [N, T]: the reference policy and the policy at the start of this step (pi_k), if the method needs
-    them; ``Group.step_logprobs`` if it keeps them. entropy [N, T]: the current policy's, if the method needs it.
+    response tokens. second_part [N]: ``Method.second_part``, True for what the loss tells from the rest.
+    reference_logprobs, step_logprobs [N, T]: the reference policy and the policy at the start of this step (pi_k), if
+    the method needs them; ``Group.step_logprobs`` if it keeps them. entropy [N, T]: the current policy's.
     weights [N]: factors of each sequence's loss, None for 1. step: the training step, for terms that change with it.
-    phase: ``Method.phase`` of the step. recorded [N]: the sequences that metrics cover, None for all.
+    phase: ``Batch.phase`` of the step. recorded [N]: the sequences that metrics cover, None for all.
 
     If the rows are only part (a micro-batch) of the mini-batch, or the mini-batch is not full, these divide the means:
-    nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
+    nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (others, second part).
     """
 
     logprobs: Tensor
     behaviour_logprobs: Tensor
     advantages: Tensor
     mask: Tensor
-    replayed: Tensor
+    second_part: Tensor
     reference_logprobs: Tensor | None = None
     step_logprobs: Tensor | None = None
     entropy: Tensor | None = None
@@ -139,13 +139,13 @@ def aggregate(
 
 
 def sum_of_parts(values: Tensor, inputs: LossInputs, kind: str, weights: tuple[float, float]) -> Tensor:
-    """Reduce [N, T] to the weighted sum of two means, over the fresh and over the ``replayed`` sequences.
+    """Reduce [N, T] to the weighted sum of two means, over the first and over the second part of the sequences.
 
     The denominators are ``part_sequences`` and ``part_tokens`` where set; a part without rows adds nothing.
     """
     parts = []
     for part, weight in enumerate(weights):
-        rows = inputs.replayed if part else ~inputs.replayed
+        rows = inputs.second_part if part else ~inputs.second_part
         if bool(rows.any()):
             sequences = inputs.part_sequences[part] if inputs.part_sequences else None
             tokens = inputs.part_tokens[part] if inputs.part_tokens else None

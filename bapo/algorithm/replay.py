@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from bapo.algorithm.rollouts import Group, Prompt
+import numpy as np
+
+from bapo.algorithm.rollouts import REPLAYED, Group, Prompt, Samples
+
+
+class Buffer(Protocol):
+    """Groups that later steps may train on, the oldest first."""
+
+    def __iter__(self) -> Iterator[Group]: ...
+    def extend(self, groups: Iterable[Group], /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -110,3 +119,16 @@ class ResponseCache:
 
     def forget(self, prompt_id: str) -> None:
         self._responses.pop(prompt_id, None)
+
+
+def merge(groups: list[Group]) -> Group:
+    """Join several single responses to the same prompt into one replayed group."""
+    first = groups[0]
+    return Group(
+        prompt=first.prompt,
+        rewards=np.concatenate([g.rewards for g in groups]),
+        step=min(g.step for g in groups),
+        version=min(g.version for g in groups),
+        samples=Samples.concatenate([g.samples for g in groups]),
+        origin=REPLAYED,
+    )

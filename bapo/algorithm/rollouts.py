@@ -29,7 +29,7 @@ class Prompt:
 
 @dataclass
 class Samples:
-    """G responses as tokens: ``Group.samples`` in the torch engine.
+    """G responses as tokens.
 
     tokens: int32 [G, T], padded on the right; lengths: int32 [G], the end token included;
     logprobs: float32 [G, T], log-probability of each token under the policy that sampled it (alpha or alpha_B).
@@ -64,12 +64,13 @@ class Group:
 
     rewards: float32 [G] in [0, 1]. version: the training step after which the sampling weights were taken (0: base).
     step: the training step that generated the responses.
-    samples: opaque to the methods; token arrays in the torch engine, row keys in the verl engine.
+    samples: the responses, in the order of the rewards.
     off_policy: bool [G], True for a replayed or an expert's response among fresh ones; None: all responses of a
     replayed or a demonstrated group, none of any other.
     unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here).
     earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it.
     step_logprobs: float32 [G, T], of each token under the policy at the start of ``step``, where the method keeps them.
+    weight: factor of the group's loss in the batch that holds it.
     Raises ValueError for rewards of another shape or outside [0, 1].
     """
 
@@ -77,12 +78,13 @@ class Group:
     rewards: np.ndarray
     step: int
     version: int
-    samples: Any = None
+    samples: Samples
     origin: str = FRESH
     off_policy: np.ndarray | None = None
     unfinished: np.ndarray | None = None
     earlier: np.ndarray | None = None
     step_logprobs: np.ndarray | None = None
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         self.rewards = np.asarray(self.rewards, dtype=np.float32)
@@ -130,11 +132,10 @@ class Group:
             None if marks is None else marks[i]
             for marks in (self.off_policy, self.unfinished, self.earlier, self.step_logprobs)
         )
-        samples = None if self.samples is None else self.samples.select(i)
         return replace(
             self,
             rewards=self.rewards[i],
-            samples=samples,
+            samples=self.samples.select(i),
             off_policy=off_policy,
             unfinished=unfinished,
             earlier=earlier,

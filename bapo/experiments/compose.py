@@ -1,7 +1,7 @@
 """Compose the configuration of a job from five layers, the later over the earlier.
 
-Schema default, setting (with scale, task and model, by Hydra), method file, variants, command line. A setting's lines
-under ``models`` hold with one model; a task's under ``methods`` with one method, over that method's file.
+Schema default, setting (with scale, task and model, by Hydra), method, variants, command line. A setting's lines under
+``models`` hold with one model; a task's under ``methods`` with one method, over what that method says by itself.
 Nothing here imports torch: Snakemake reads configurations in every one of its processes.
 """
 
@@ -109,15 +109,14 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
 
 
 def _layers(config: DictConfig, method: str, of_model: list[str], of_method: list[str]) -> Iterator[Layer]:
-    """Yield what lies over the setting: its lines for the model and the method, the method's file, the variants."""
+    """Yield what lies over the setting: its lines for the model, the method, the task's lines for it, the variants."""
     setting = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
     if not OmegaConf.is_missing(config.model, "name"):
         yield setting, config.models.get(config.model.name, {})
-    stated = _method_file(method)
+    stated, file = _stated(method), places.file_of("method", method)
     if not stated.get("algorithm"):
-        raise wrong(places.file_of("method", method), "algorithm", None, "has no value; name a class of bapo/methods/")
-    named = methods.get(stated["algorithm"]).Config().model_dump() | {"name": stated["algorithm"]} | stated
-    yield places.file_of("method", method), {"method": named}
+        raise wrong(file, "algorithm", None, "has no value; name a method of bapo/methods/")
+    yield file, {"method": methods.defaults(stated["algorithm"]) | stated}
     yield places.file_of("task", config.task.name), {"method": config.task.methods.get(method, {})}
     for group, variants in (("model", of_model), ("method", of_method)):
         found = [(name, *places.variants()[name]) for name in variants]
@@ -132,18 +131,20 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _method_file(name: str, above: tuple[str, ...] = ()) -> Json:
-    """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names.
+def _stated(name: str, above: tuple[str, ...] = ()) -> Json:
+    """Return what a method says: its class, or ``method/NAME.yaml`` over the methods that its defaults list names.
 
     above: the files that name it.
     """
     places.require_name(f"method={name}", "method", name)
     path, below = places.file_of("method", name), Json()
+    if not path.exists():
+        return methods.node_of(name)
     if name in above:
         raise wrong(path, "defaults", name, "a method cannot begin with itself; name another one")
     content = parse_yaml(path)
     for other in read(list[str], content.pop("defaults", []), path, "defaults"):
-        below |= _method_file(other, (*above, name)) if other != "_self_" else {}
+        below |= _stated(other, (*above, name)) if other != "_self_" else {}
     return below | content
 
 

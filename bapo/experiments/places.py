@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from bapo import project
+from bapo import methods, project
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
@@ -51,11 +51,14 @@ def options(group: str) -> list[str]:
     if group == "variant":
         return sorted(variants())
     suite, *own = ({p.stem: p for p in (tree / group).glob("*.yaml")} for tree in trees())
+    if group == "method":
+        suite |= {name: Path(f"{name}.py") for name in methods.names()}
+        own.append({name: Path("methods", f"{name}.py") for name in project.methods()})
     for files in own:
         if taken := sorted(set(files) & set(suite)):
             raise UserError(f"{files[taken[0]]}: the suite has a {group} of this name; rename the file")
-        suite |= files
-    return sorted(read(Name, name, file) for name, file in suite.items())
+    files = suite | {name: file for files in own for name, file in files.items()}
+    return sorted(read(Name, name, file) for name, file in files.items())
 
 
 def variants() -> dict[str, tuple[Path, Json]]:

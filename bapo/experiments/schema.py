@@ -58,7 +58,7 @@ class TaskConfig(Node):
     name: Name
     title: str = ""
     code: str | None = None  # FILE.py:CLASS of a task from outside the suite: docs/project.md
-    methods: Options = {}  # method -> values over its file
+    methods: Options = {}  # method -> values over its own
 
 
 class DataConfig(Node):
@@ -156,8 +156,8 @@ class TrainConfig(Node):
     betas: Betas = [0.9, 0.999]
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     grad_clip: Positive = 1.0
-    #: for the methods that take them: ``kl_coef: ${train.kl_coef}``
-    kl_coef: Unidentified[float] = 0.001
+    #: of the methods that have none of their own (Table 3)
+    kl_coef: Unidentified[Annotated[float, Field(ge=0)]] = 0.001
     entropy_coef: Unidentified[float] = 0.001
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: Literal["fewer-updates", "smaller-mini-batches"] = "fewer-updates"
@@ -272,7 +272,11 @@ class Config(Node):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """Check what concerns several parts. Raises UserError naming the key, its value and the cure."""
+        """Check what concerns several parts, and give the method the setting's coefficients.
+
+        Raises UserError naming the key, its value and the cure.
+        """
+        self.method = self.method.of_setting(self.train)
         data, model = self.data, self.model
         for key in ("chat_template", "system", "chat_template_kwargs") if model.kind == "scratch" else ():
             if getattr(data, key) not in (None, {}):

@@ -1,10 +1,18 @@
-"""The methods, a class each. ``table()`` is the list; nothing here knows an engine."""
+"""The methods, a file each: ``bapo/methods/NAME.py`` defines the class behind the name that a user types.
+
+So does ``methods/NAME.py`` of a project, and an entry point ``bapo.methods`` of a package. What several methods share
+is in ``parts/``. Nothing here knows an engine.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import cache, lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -17,79 +25,87 @@ from bapo.validate import refused
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
 
-__all__ = ["Batch", "Method", "MethodConfig", "Sampler", "build", "config_of", "get", "table"]
+__all__ = ["Batch", "Method", "MethodConfig", "Sampler", "build", "config_of", "get", "names"]
 
-_BUILT_IN = {
-    "grpo": "bapo.methods.grpo:GRPO",
-    "dapo": "bapo.methods.dapo:DAPO",
-    "grpo_delayed": "bapo.methods.grpo:DelayedGRPO",
-    "repo": "bapo.methods.repo:RePO",
-    "remix": "bapo.methods.remix:ReMix",
-    "gspo": "bapo.methods.grpo:GSPO",
-    "mopps": "bapo.methods.dots:MoPPS",
-    "areal": "bapo.methods.grpo:AReaL",
-    "grpo_stale": "bapo.methods.grpo:Stale",
-    "m2po": "bapo.methods.trust_regions:M2PO",
-    "bapo_xi": "bapo.methods.trust_regions:BAPOXi",
-    "mu_grpo": "bapo.methods.trust_regions:MuGRPO",
-    "rl_zvp": "bapo.methods.zero_variance:RLZVP",
-    "prompt_replay": "bapo.methods.reuse:PromptReplay",
-    "fifo_replay": "bapo.methods.reuse:FIFOReplay",
-    "freshper": "bapo.methods.reuse:FreshPER",
-    "arpo": "bapo.methods.repo:ARPO",
-    "dots_rr": "bapo.methods.dots:RolloutReplay",
-    "dots": "bapo.methods.dots:DOTS",
-    "partial_rollouts": "bapo.methods.partial_rollouts:PartialRollouts",
-    "luffy": "bapo.methods.luffy:LUFFY",
-    "exgrpo": "bapo.methods.exgrpo:ExGRPO",
-    "relift": "bapo.methods.luffy:ReLIFT",
-    "ppo": "bapo.methods.ppo:PPO",
-    "ba_ppo": "bapo.methods.ppo:BAPPO",
-    "bapo": "bapo.methods.bapo:BAPO",
-    "bapo_code": "bapo.methods.bapo_code:BAPOCode",
-    "bapo_released": "bapo.methods.bapo_code:BAPOReleased",
-    "bapo_without_x2": "bapo.methods.bapo_ablations:BAPOWithoutX2",
-    "bapo_without_x3": "bapo.methods.bapo_ablations:BAPOWithoutX3",
-    "bapo_x1": "bapo.methods.bapo_ablations:BAPOWithX1Only",
-    "bapo_duplicates": "bapo.methods.bapo_ablations:BAPODuplicates",
-    "bapo_shuffled": "bapo.methods.bapo_ablations:BAPOShuffled",
-    "bapo_filled": "bapo.methods.bapo_ablations:BAPOFilled",
-    "bapo_oracle": "bapo.methods.bapo_ablations:BAPOOracle",
-    "grpo_random_reward": "bapo.methods.grpo:RandomReward",
-}
+#: two settings of one algorithm, whose name belongs to the identity of their runs
+_ALGORITHMS = {"grpo_v5": "grpo_delayed", "grpo_v40": "grpo_delayed"}
 
 
-def table() -> dict[str, type[Method]]:
-    """Return every method by the name of its algorithm, built in or from the entry point ``bapo.methods``."""
-    classes = {name: _load(target) for name, target in _BUILT_IN.items()}
-    for entry in entry_points(group="bapo.methods"):
-        classes[entry.name] = entry.load()
-    return classes
+@cache
+def _built_in() -> frozenset[str]:
+    return frozenset(module.name for module in iter_modules(__path__) if not module.ispkg) - {"base"}
+
+
+@lru_cache(maxsize=4)
+def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Return the entry points of the packages on ``path``, which is sys.path; reading all of them takes a while."""
+    return {entry.name: entry for entry in entry_points(group="bapo.methods")}
+
+
+def names() -> list[str]:
+    """List the methods of the suite and of installed packages."""
+    return sorted({*_built_in(), *_installed(tuple(sys.path))})
+
+
+def table() -> str:
+    """Return the methods as a Markdown table, which docs/methods.md shows; in a project its own too."""
+    lines = ["| name | type | what it does | cost | source |", "|---|---|---|---|---|"]
+    for name in (*names(), *project.methods()):
+        cls = _class_of(name)
+        lines.append(f"| `{name}` | {cls.kind} | {cls.summary} | {cls.cost} | {cls.source} |")
+    return "\n".join(lines)
 
 
 def show() -> None:
     """Print the methods: ``bapo methods``."""
-    for name, cls in table().items():
-        print(f"{name:<18}  {cls.Config().kind:<3}  {cls.summary}  ({cls.cost})  [{cls.source}]")
+    print(table())
 
 
-def _load(target: str) -> type[Method]:
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+def _class_in(module: ModuleType) -> type[Method]:
+    """Return the one method that a file defines. Raises UserError."""
+    values = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
+    classes = [v for v in values if issubclass(v, Method)]
+    if len(classes) != 1:
+        raise UserError(f"{module.__file__}: must define one class derived from Method, and has {len(classes)}")
+    return classes[0]
+
+
+def _class_of(name: str) -> type[Method]:
+    """Return the class behind a name that has no file in ``experiments/method/``. Raises UserError."""
+    own = name in project.methods()
+    return _class_in(project.module(f"methods/{name}.py", f"method={name}")) if own else get(name)
 
 
 def get(algorithm: str) -> type[Method]:
     """Return the class of an algorithm. Raises UserError listing the names that exist."""
-    if algorithm in _BUILT_IN:
-        return _load(_BUILT_IN[algorithm])
-    for entry in entry_points(group="bapo.methods", name=algorithm):
+    name = next((name for name, own in _ALGORITHMS.items() if own == algorithm), algorithm)
+    if name in _built_in():
+        return _class_in(import_module(f"{__name__}.{name}"))
+    if entry := _installed(tuple(sys.path)).get(name):
         return entry.load()
     if not project.is_place(algorithm):
-        raise UserError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(sorted(table()))}")
+        raise UserError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(names())}")
     cls = project.load(algorithm, "method.algorithm")
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"method.algorithm={algorithm}: must be a class derived from bapo.methods.base.Method")
     return cls
+
+
+def node_of(name: str) -> dict[str, Any]:
+    """Return what a configuration says of a method that has no file in ``experiments/method/``."""
+    cls, algorithm = _class_of(name), _ALGORITHMS.get(name, name)
+    if name in project.methods():
+        algorithm = f"methods/{name}.py:{cls.__name__}"
+    usual = get(algorithm).Config()
+    values = {key: value for key, value in cls.Config() if value != getattr(usual, key)}
+    return {"algorithm": algorithm, "name": name, "title": cls.title or name} | values
+
+
+def defaults(algorithm: str) -> dict[str, Any]:
+    """Return the options of an algorithm where a configuration says nothing else."""
+    cls = get(algorithm)
+    own = {"algorithm": algorithm, "name": algorithm, "title": cls.title, "kind": cls.kind}
+    return cls.Config().model_dump() | own
 
 
 def revision(algorithm: str) -> list[object]:
@@ -105,16 +121,14 @@ def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
     """
     if isinstance(content, MethodConfig):
         return content
-    values = dict(content)
-    if not values.get("algorithm"):
-        raise UserError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
-    schema = get(values["algorithm"]).Config
-    values.setdefault("name", values["algorithm"])  # or two algorithms would share a folder
-    for key in sorted(set(values) - set(schema.model_fields)):
-        what = f"{values['algorithm']} has no such parameter"
+    if not content.get("algorithm"):
+        raise UserError("method.algorithm has no value: name one of " + ", ".join(names()))
+    schema = get(content["algorithm"]).Config
+    for key in sorted(set(content) - set(schema.model_fields)):
+        what = f"{content['algorithm']} has no such parameter"
         raise UserError(unknown(f"method.{key}", what, key, sorted(schema.model_fields)))
     try:
-        return schema(**values)
+        return schema(**{**defaults(content["algorithm"]), **content})
     except ValidationError as error:
         raise UserError(f"method.{refused(error, None)}") from None
 

@@ -1,8 +1,9 @@
-"""BAPO as in its authors' code: waunx/BAPO_ICLR at commit 5a4e246, the last before its clean-up, and as released.
+"""BAPO as in its authors' code: waunx/BAPO_ICLR at commit 5a4e246, the last before its clean-up.
 
 ``BAPOCode`` is ``OffPolicyManager`` in verl/trainer/ppo/ray_trainer.py, with the values of its mathematics script
-(run_deepseek-1.5b_math_off_policy.sh). The letters (a) to (g) are those of docs/fidelity.md. Left to the setting, the
-same for all methods: the mini-batch, the aggregation over tokens (token-mean there) and the temperature.
+(run_deepseek-1.5b_math_off_policy.sh); its Countdown script differs: experiments/task/countdown.yaml. The letters (a)
+to (g) are those of docs/fidelity.md. Left to the setting, the same for all methods: the mini-batch, the aggregation
+over tokens (token-mean there) and the temperature.
 """
 
 from __future__ import annotations
@@ -12,20 +13,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.batch import linear_threshold
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
-from bapo.methods.bapo_options import BAPOConfig, Span
+from bapo.methods.bapo import BAPO, NO_SIGNAL, BAPOConfig, Groups, Span
 from bapo.methods.base import Batch, Sampler, State
-from bapo.methods.grpo import Decoupled, DecoupledConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
 QUOTA_SHARE, QUOTA_STD = 0.75, 2.0  #: X1's share of all responses at most; standard deviation in bins of 1/G (d)
@@ -43,6 +43,7 @@ class BAPOCodeConfig(BAPOConfig):
     c2_range: Span = Field([0.125, 0.375])  # high_thr_*
     c3_range: Span = Field([0.375, 0.75])
     kl_to: Literal["step-policy", "none"] = "step-policy"  # type: ignore[assignment]  # ref_log_prob = old_log_probs
+    kl_coef: NonNegativeFloat | None = 0.001
     x2_weight: NonNegativeFloat = 1.0  # lambda_1, the weight of X2's loss
 
     @model_validator(mode="after")
@@ -73,6 +74,7 @@ class BAPOCode(BAPO):
     Config = BAPOCodeConfig
     config: BAPOCodeConfig
     bad: HardPrompts[StoredPrompt]
+    title = "+BAPO (authors' code)"
     summary = "BAPO as in its authors' code (5a4e246)"
     source = "waunx/BAPO_ICLR at 5a4e246"
     saved = ("average_reward", "unstored")
@@ -98,6 +100,7 @@ class BAPOCode(BAPO):
         x3 = self.high_quality(step, c2, c3, room - len(x2), x1)
         self.store_high(x2, c2, c3)  # (f) collect_data(promoted_batch_filtered)
         self._note_scores(fresh, x2)
+        x2 = [replace(g, weight=self.config.x2_weight) for g in x2]
         batch = self.batch(fresh, x1, x2, x3, failed, c2=c2, c3=c3)
         parts = {g.key for g in x1}
         batch.rejected = [(g, why) for g, why in batch.rejected if why != NO_SIGNAL or g.key not in parts]
@@ -171,7 +174,7 @@ class BAPOCode(BAPO):
     def old_logprobs(self, inputs: LossInputs) -> Tensor:
         """Return log-probabilities [N, T] under pi_k, recomputed; what is replayed keeps those of its step."""
         assert inputs.step_logprobs is not None
-        return inputs.behaviour_logprobs.where(inputs.replayed[:, None], inputs.step_logprobs)
+        return inputs.behaviour_logprobs.where(inputs.second_part[:, None], inputs.step_logprobs)
 
     def ratio(self, inputs: LossInputs) -> Tensor:
         """Return pi_theta / pi_k [N, T]."""
@@ -179,9 +182,6 @@ class BAPOCode(BAPO):
 
     def divergence(self, inputs: LossInputs) -> Tensor:
         return losses.low_variance_kl(inputs.logprobs, self.old_logprobs(inputs))
-
-    def weight(self, group: Group) -> float:
-        return self.config.x2_weight if group.origin == REEVALUATED else 1.0
 
     def units(self, groups: Groups) -> list[Groups]:
         """Put parts of groups together to as many responses as a whole group has, at least: a mini-batch counts both
@@ -217,48 +217,6 @@ class BAPOCode(BAPO):
             for e, again, group in entries
         ]
         self.bad.restore(stored)
-
-
-class BAPOReleasedConfig(BAPOConfig, DecoupledConfig):
-    ratio_cap: PositiveFloat = 3.0  # the largest weight pi_s / alpha_s
-
-
-class BAPOReleased(Decoupled, BAPO):
-    """BAPO with the ratio of the authors' release: pi / pi_s, clipped around 1 and weighted by min(pi_s / alpha_s, 3).
-
-    pi_s is the policy at the start of the step that generated the response, by alpha_s. As in bapo_ray_trainer.py, all
-    fresh groups and the admitted ones of X2 are scored at once after their generation. They keep what they got: for X1
-    and X2 pi_s is pi_k, for X3 it is an older policy. The values of the script are options of BAPO
-    (experiments/method/bapo_released.yaml). The release holds hard and high-quality prompts in one buffer; here they
-    are two, and the thresholds are BAPO's.
-    """
-
-    Config = BAPOReleasedConfig
-    config: BAPOReleasedConfig
-    revision = 3  # X3's ratio was to pi_k
-    summary = "BAPO as its authors have released it (426b509)"
-    source = "waunx/BAPO_ICLR at 426b509"
-    cost = "1 + 1/(2m) x rollouts at most, fewer updates; rollouts scored"
-    keeps_step_logprobs = True
-
-    @property
-    def needs_step_policy(self) -> bool:
-        return False
-
-    def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
-        self.score(fresh, sampler)
-        return super().build_batch(step, fresh, sampler)
-
-    def improved_hard(self, step: int, sampler: Sampler) -> tuple[Groups, Groups]:
-        improved, failed = super().improved_hard(step, sampler)
-        self.score(improved, sampler)
-        return improved, failed
-
-    @staticmethod
-    def score(groups: Groups, sampler: Sampler) -> None:
-        """Write into this step's groups the log-probabilities under the current policy, pi_s."""
-        for group, logprobs in zip(groups, sampler.score(groups), strict=True):
-            group.step_logprobs = logprobs
 
 
 def quota_filter(groups: list[Group], share: float, std: float, rng: np.random.Generator) -> list[Group]:

@@ -29,12 +29,14 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 from bapo import seeds
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import LossInputs, ValueInputs
-from bapo.algorithm.replay import HighQuality, ResponseCache
+from bapo.algorithm.replay import Buffer
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.validate import Name, Unidentified, WhereSet
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import Tensor
+
+    from bapo.experiments.schema import TrainConfig
 
 #: what a resumed run needs of a method, as plain data
 State = dict[str, Any]
@@ -75,16 +77,19 @@ class Batch:
     """The training batch of one step.
 
     groups: any number, even none. rejected: (group, reason) pairs for the log. metrics: numbers for ``steps.parquet``.
+    phase: a number that the loss of every mini-batch gets as ``LossInputs.phase``, for what the method decides once a
+    step.
     """
 
     groups: list[Group]
     rejected: list[tuple[Group, str]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    phase: int = 0
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
-Type = Unidentified[Literal["on", "off"]]  # "on" or "off" policy, the Type column of Table 1
+Type = Literal["on", "off"]  # policy, the Type column of Table 1
 KL = Literal["reference", "rollout", "none"]  # eq. 1; alpha, eq. 3
 Centre = Literal["one", "step-policy"]  # [1 - low, 1 + high]; around pi_k / alpha
 Mean = Literal["sequence-mean", "token-mean"]  # eq. 1; verl: token-mean
@@ -92,21 +97,25 @@ Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
 
 
 class MethodConfig(BaseModel):
-    """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3)."""
+    """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3).
+
+    algorithm: the name of a class, as ``bapo.methods.get`` takes it. name: label of the runs and of their folder. title
+    and kind: the class's own, unless a file says otherwise. A coefficient that is None is the setting's.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     algorithm: str = "grpo"
-    name: Unidentified[Name] = "grpo"  # label of the runs and of their folder
-    title: Unidentified[str] = ""  # row label in tables
-    kind: Type = "on"
+    name: Unidentified[Name] = "grpo"
+    title: Unidentified[str] = ""
+    kind: Unidentified[Type] = "on"
     clip_low: OpenShare = 0.2  # epsilon of eq. 1
     clip_high: PositiveFloat = 0.2
     dual_clip: NonNegativeFloat = 3.0  # verl's bound where the advantage is negative; 0 is off
     clip_centre: Centre = "one"
-    kl_coef: NonNegativeFloat = 0.001  # beta, Table 3
+    kl_coef: NonNegativeFloat | None = None  # beta; None: train.kl_coef
     kl_to: KL = "reference"
-    entropy_coef: float = 0.001  # Table 3
+    entropy_coef: float | None = None  # None: train.entropy_coef
     aggregation: Mean = "sequence-mean"
     advantage_std: Spread = "population"
     advantage_eps: float = 1e-6
@@ -120,6 +129,11 @@ class MethodConfig(BaseModel):
     def _loss(self) -> Self:
         self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "must be 0 (off) or above 1")
         return self
+
+    def of_setting(self, train: TrainConfig) -> Self:
+        """Return the options of a run, in which the setting's values have replaced None where that stands for them."""
+        free = {key: getattr(train, key) for key in ("kl_coef", "entropy_coef") if getattr(self, key) is None}
+        return self.model_copy(update=free)
 
     def require(self, holds: bool, key: str, cure: str) -> None:
         """Raise ValueError with the value of ``key`` and the cure unless the rule holds."""
@@ -137,28 +151,32 @@ def due(step: int, every: int, phase: str) -> bool:
 
 
 class Method:
-    """GRPO (Shao et al. 2024; paper eq. 1 and 2) and the hooks that other methods override."""
+    """GRPO (Shao et al. 2024; paper eq. 1 and 2) and the hooks that other methods override.
+
+    A method's file defines one class, which says these of it: title: row label in tables. kind: "on" or "off" policy.
+    summary, source: a line each. cost: of a step, relative to GRPO.
+    """
 
     Config: type[MethodConfig] = MethodConfig
     config: MethodConfig
     #: to be raised when new code changes what the same configuration means; part of a run's identity
     revision: int = 1
-    summary: str = "group-relative advantages, on policy"
-    source: str = "Shao et al. 2024; paper eq. 1-2"
-    cost: str = "1 x rollouts"  #: of a step, relative to GRPO
+    title: str = ""
+    kind: Type = "on"
+    summary: str = ""
+    source: str = ""
+    cost: str = "1 x rollouts"
     #: whether the engine trains a critic, which then gives the advantages
     uses_critic: bool = False
     #: whether its groups hold ``Group.step_logprobs``, which the loss gets instead of the log-probabilities under pi_k
     keeps_step_logprobs: bool = False
     #: whether the loss decides on all rows of a micro-batch together, so that train.micro_batch_size changes numbers
     judges_micro_batches: bool = False
-    #: state after ``build_batch`` that the loss gets as ``LossInputs.phase`` (verl computes it in another process)
-    phase: int = 0
     saved: tuple[str, ...] = ()  #: attributes, plain data, that a resumed run needs
 
     def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
         self.config, self.batch_size, self.seed = config, batch_size, seed
-        self.kept: list[Group] | HighQuality | ResponseCache = []  # groups that later steps may train on
+        self.kept: Buffer = []
 
     # ------------------------------------------------------------------ before the rollout
     @property
@@ -189,12 +207,11 @@ class Method:
         c = self.config
         return advantages.group_relative(group.rewards, c.advantage_std, c.advantage_eps, c.advantage_eps_inside)
 
-    def weight(self, group: Group) -> float:
-        """Return the weight of a group's loss."""
-        return 1.0
+    def second_part(self, group: Group) -> np.ndarray:
+        """Mark the responses that the loss tells from the others (``LossInputs.second_part``), bool [G].
 
-    def historical(self, group: Group) -> np.ndarray:
-        """Mark the responses that the loss gets as ``LossInputs.replayed``, bool [G]."""
+        By default those that this step's rollout did not sample.
+        """
         return group.replayed
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
@@ -232,16 +249,12 @@ class Method:
     @property
     def needs_reference(self) -> bool:
         """Return whether the loss reads log-probabilities of the reference policy."""
-        return self.config.kl_to == "reference" and self.config.kl_coef > 0
+        return self.config.kl_to == "reference" and bool(self.config.kl_coef)
 
     @property
     def needs_step_policy(self) -> bool:
         """Return whether the engine scores the batch under the policy at the start of the step (pi_k) for the loss."""
         return self.config.clip_centre == "step-policy" or self.config.sequence_weights != "none"
-
-    @property
-    def needs_entropy(self) -> bool:
-        return self.config.entropy_coef != 0
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO).
@@ -259,11 +272,11 @@ class Method:
             values = values * factors[:, None]
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.recorded_mask, "token-mean")}
         metrics["clipped"] = (clipped * inputs.mask).sum(1) / inputs.mask.sum(1).clamp(min=1.0)
-        if c.kl_to != "none" and c.kl_coef > 0:
+        if c.kl_to != "none" and c.kl_coef:
             kl = self.divergence(inputs)
             values = values + c.kl_coef * kl
             metrics["kl"] = losses.aggregate(kl, inputs.recorded_mask, "token-mean")
-        if self.needs_entropy and inputs.entropy is not None:
+        if c.entropy_coef and inputs.entropy is not None:
             values = values - c.entropy_coef * inputs.entropy
         if inputs.weights is not None:
             values = values * inputs.weights[:, None]

@@ -15,8 +15,8 @@ from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, Sampler
 class DAPOConfig(MethodConfig):
     clip_high: PositiveFloat = 0.28  # "clip higher"
     kl_to: KL = "none"
-    kl_coef: NonNegativeFloat = 0.0
-    entropy_coef: float = 0.0
+    kl_coef: NonNegativeFloat | None = 0.0
+    entropy_coef: float | None = 0.0
     aggregation: Mean = "token-mean"
     max_generation_batches: PositiveInt = 4  # the BAPO paper's limit (Figure 9); the recipe's is 10
     #: "train" on the groups found so far, or "raise" as the recipe does
@@ -33,7 +33,8 @@ class DAPO(Method):
 
     Config = DAPOConfig
     config: DAPOConfig
-    summary = "dynamic sampling until the batch is full, clip-higher, token-mean, no KL"
+    title = "+DAPO"
+    summary = "dynamic sampling until the batch is full, at most 4 batches; clip 0.2/0.28, token-mean, no KL"
     source = "Yu et al. 2503.14476; verl-recipe dapo"
     cost = "1 to 4 x rollouts"
 

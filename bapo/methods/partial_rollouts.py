@@ -10,11 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Type
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 
 
 class PartialRolloutsConfig(MethodConfig):
-    kind: Type = "off"
     #: share of sampling.max_response_tokens that a response may take in one step
     share: float = Field(0.5, gt=0, le=1)
     #: segments of a response that have an advantage: "all", or only the "current" step's
@@ -40,6 +39,8 @@ class PartialRollouts(Method):
     Config = PartialRolloutsConfig
     config: PartialRolloutsConfig
     kept: list[Group]
+    title = "+Partial rollouts"
+    kind = "off"
     summary = "responses that outgrow a step's budget of tokens go on in the next step"
     source = "Kimi Team 2501.12599, section 2.6.2"
     cost = "<= 1 x rollouts, each computed again where it goes on"

@@ -1,4 +1,4 @@
-"""PPO with a critic, and BA-PPO: BAPO's batches with PPO's critic (the paper's appendix A.9)."""
+"""PPO with a critic, the baseline of the paper's appendix A.9 and Figure 16."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_vali
 
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import ValueInputs
-from bapo.methods.bapo import BAPO
-from bapo.methods.bapo_options import BAPOConfig
-from bapo.methods.base import KL, Method, MethodConfig, Share, Type
+from bapo.methods.base import Method, MethodConfig, Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +44,7 @@ class PPO(Method):
 
     Config: type[MethodConfig] = PPOConfig
     config: PPOConfig
+    title = "+PPO"
     summary = "actor and critic, generalised advantage estimation, on policy"
     source = "Schulman et al. 2017, 2016; verl `gae`; paper A.9"
     cost = "1 x rollouts, 2 x updates (actor, critic)"
@@ -70,33 +69,3 @@ class PPO(Method):
         sizes = inputs.nominal_sequences, inputs.nominal_tokens
         mean = losses.aggregate(loss, inputs.mask, self.config.aggregation, *sizes)
         return mean, {"value_clip_fraction": share.detach()}
-
-
-class BAPPOConfig(PPOConfig, BAPOConfig):
-    """BAPO's options and PPO's."""
-
-    kind: Type = "off"  # as kl_to, BAPO's value: PPOConfig comes first and would bring back MethodConfig's
-    kl_to: KL = "rollout"
-    bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256
-
-
-class BAPPO(PPO, BAPO):
-    """The rollout policy is delayed and the batch is X1 + X2 + X3 as in BAPO; advantages and critic are PPO's.
-
-    Which groups are "without an advantage" in X1 is still decided by their mean rewards (A.9: "removing only
-    all-correct and all-wrong groups"). Rows of X2 and X3 get their values, advantages and returns from the critic of
-    the step that trains on them, like fresh ones: with lambda = 1 the return is the reward, which does not depend on
-    the policy, and the ratio pi_theta / alpha corrects for the policy (eq. 3). A.9's "initial values" of c1, c2 and
-    c3 are read as BAPO's, moving with eq. 8; ``c2_range=[0.125,0.125] c3_range=[0.25,0.25]`` fixes them. Its buffer
-    size is read as B_bad's, as BAPO does with Table 3's.
-    """
-
-    Config = BAPPOConfig
-    config: BAPPOConfig
-    summary = "BAPO's delayed rollout policy and batch X1 + X2 + X3, with PPO's critic"
-    source = "paper A.9, Figure 16"
-    cost = "BAPO's rollouts, 2 x its updates (actor, critic)"
-
-    def __init__(self, config: BAPPOConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-        self.bad.capacity = config.bad_capacity or max(1, batch_size // 4)

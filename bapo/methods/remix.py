@@ -10,14 +10,13 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Type
+from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class ReMixConfig(MethodConfig):
-    kind: Type = "off"
     clip_centre: Centre = "step-policy"  # pi_k / pi_{k-i}
     #: lambda KL(reference) + (1 - lambda) KL(pi_k)
     kl_to: Literal["mixture", "none"] = "mixture"  # type: ignore[assignment]
@@ -43,6 +42,8 @@ class ReMix(Method):
     Config = ReMixConfig
     config: ReMixConfig
     kept: list[Group]
+    title = "+Remix-GRPO"
+    kind = "off"
     summary = "40% of each batch from the last two policies, trained on twice; on policy after step T"
     source = "Liang et al. 2507.06892"
     cost = "0.6 x rollouts and 2 x updates until step T, then 1"
@@ -82,7 +83,7 @@ class ReMix(Method):
     # ------------------------------------------------------------------ the loss
     @property
     def needs_reference(self) -> bool:
-        return self.config.kl_to == "mixture" and self.config.kl_coef > 0
+        return self.config.kl_to == "mixture" and bool(self.config.kl_coef)
 
     @property
     def needs_step_policy(self) -> bool:

@@ -1,25 +1,23 @@
-"""RePO and ARPO: a prompt brings back earlier responses, in a group of their own or in a group that is all wrong."""
+"""RePO: each prompt brings back some of its earlier responses."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
-from bapo.algorithm.replay import ResponseCache
-from bapo.algorithm.rollouts import REPLAYED, Group
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, Type
+from bapo.algorithm.replay import ResponseCache, merge
+from bapo.algorithm.rollouts import Group
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class RePOConfig(MethodConfig):
-    kind: Type = "off"
     strategy: Literal["full-scope", "recency", "reward", "variance"] = "recency"
     capacity: int = 16  # responses kept per prompt
     #: responses kept before a prompt is replayed; fewer than 2 have no advantage
@@ -31,7 +29,7 @@ class RePOConfig(MethodConfig):
     advantage_eps: float = 1e-4
     advantage_eps_inside: bool = False
     kl_to: KL = "none"  # beta is 0 in the reference code; above 0, only fresh samples carry it
-    kl_coef: NonNegativeFloat = 0.0
+    kl_coef: NonNegativeFloat | None = 0.0
 
     @model_validator(mode="after")
     def _repo(self) -> Self:
@@ -70,7 +68,9 @@ class RePO(Method):
     Config = RePOConfig
     config: RePOConfig
     kept: ResponseCache
-    summary = "per-prompt cache of 16 responses; four retrieval strategies"
+    title = "+RePO"
+    kind = "off"
+    summary = "a cache of 16 responses per prompt; four strategies of retrieval (`method.strategy`)"
     source = "Li et al. 2506.09340; SihengLi99/RePO"
     cost = "1 x rollouts, up to 2 x trained responses"
 
@@ -92,7 +92,7 @@ class RePO(Method):
 
     def divergence(self, inputs: LossInputs) -> Tensor:
         """Restrict the KL to fresh samples."""
-        return super().divergence(inputs).masked_fill(inputs.replayed[:, None], 0.0)
+        return super().divergence(inputs).masked_fill(inputs.second_part[:, None], 0.0)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Return on + weight * off, each averaged over its sequences."""
@@ -104,73 +104,3 @@ class RePO(Method):
         for group in groups:
             together.setdefault(group.prompt.id, []).append(group)
         return list(together.values())
-
-
-def merge(groups: list[Group]) -> Group:
-    """Join several single responses to the same prompt into one replayed group."""
-    first = groups[0]
-    return Group(
-        prompt=first.prompt,
-        rewards=np.concatenate([g.rewards for g in groups]),
-        step=min(g.step for g in groups),
-        version=min(g.version for g in groups),
-        samples=None if first.samples is None else type(first.samples).concatenate([g.samples for g in groups]),
-        origin=REPLAYED,
-    )
-
-
-class ARPOConfig(MethodConfig):
-    kind: Type = "off"
-    clip_high: PositiveFloat = 0.3
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat = 0.0
-    capacity: PositiveInt = 8  # correct responses kept per prompt
-    positive: float = 0.1  # a response with a reward above this is kept
-    max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
-    max_mean: float = 0.2  # and their mean below this
-
-
-class ARPO(Method):
-    """Agentic replay policy optimization (Lu et al. 2505.16282; dvlab-research/ARPO ``ray_trainer.apply_replay``).
-
-    The first response of a failed group is replaced by one of the prompt's stored correct responses, drawn at random;
-    this step's correct responses enter the store afterwards. The reference recomputes old log-probabilities under the
-    current policy, even for stored responses; here the ratio of a stored response is to the policy that sampled it.
-    Clip 0.2/0.3, no KL.
-    """
-
-    Config = ARPOConfig
-    config: ARPOConfig
-    kept: ResponseCache
-    summary = "a stored correct response takes a place in groups that are all wrong"
-    source = "Lu et al. 2505.16282; dvlab-research/ARPO"
-    cost = "1 x rollouts"
-
-    def __init__(self, config: ARPOConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-        self.kept = ResponseCache(config.capacity)
-
-    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        rng = self.random("arpo", step)
-        groups = [self._helped(group, rng) for group in fresh]
-        for group in fresh:
-            correct = np.flatnonzero(group.rewards > self.config.positive)
-            if len(correct):
-                self.kept.extend([group.select(correct)])
-        return Batch(
-            groups, metrics={"replayed_responses": sum(a is not b for a, b in zip(groups, fresh, strict=True))}
-        )
-
-    def _helped(self, group: Group, rng: np.random.Generator) -> Group:
-        failed = group.rewards.std() < self.config.max_std and group.mean < self.config.max_mean
-        stored = self.kept.of(group.prompt.id) if failed else []
-        if not stored:
-            return group
-        helper, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
-        samples = rest.samples and type(rest.samples).concatenate([helper.samples, rest.samples])
-        return replace(
-            group,
-            rewards=np.concatenate([helper.rewards, rest.rewards]),
-            samples=samples,
-            off_policy=np.arange(group.size) == 0,
-        )

@@ -7,7 +7,7 @@ import pytest
 from support.scripted import group
 
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
-from bapo.algorithm.rollouts import Group, Prompt, Samples, between
+from bapo.algorithm.rollouts import Prompt, Samples, between
 
 
 def prompts(*names):
@@ -68,14 +68,14 @@ def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
 @pytest.mark.parametrize("bad", [[0.0, 1.5], [-1.0, 1.0], [0.0, float("nan")]])
 def test_rewards_outside_the_unit_interval_are_refused(bad):
     with pytest.raises(ValueError, match=r"prompt p.*\[0, 1\]"):
-        Group(Prompt("p"), np.array(bad), 1, 0)
+        replace(group("p", 0, 1), rewards=np.array(bad))
 
 
 def test_rewards_must_be_a_vector():
     with pytest.raises(ValueError, match="vector"):
-        Group(Prompt("p"), np.zeros((2, 2)), 1, 0)
+        replace(group("p", 0, 1), rewards=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="vector"):
-        Group(Prompt("p"), np.zeros(0), 1, 0)
+        replace(group("p", 0, 1), rewards=np.zeros(0))
 
 
 def test_samples_of_different_width_are_padded_on_the_right():

@@ -54,7 +54,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metadata = "Metadata-Version: 2.1\nName: positive-only\nVersion: 1.0\n"
     points = "[bapo.methods]\npositive_only = positive_only:PositiveOnly\n"
     files = {
-        "experiments/method/positive_only.yaml": example("yaml", "experiments/method/positive_only.yaml"),
         "site/positive_only.py": example("python", "bapo/methods/positive_only.py"),
         "site/positive_only-1.0.dist-info/METADATA": metadata,
         "site/positive_only-1.0.dist-info/entry_points.txt": points,

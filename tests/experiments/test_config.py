@@ -11,18 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from support.configs import edit
 from support.paths import ROOT
 
 from bapo import methods
 from bapo.errors import UserError, exit_status
-from bapo.experiments import places
 from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, train_identity
 from bapo.experiments.places import base_directory, data_directory, options, run_directory
 
 MATCHED = "qwen2-112k+matched"
+MINE = "algorithm: bapo\nname: mine\ntitle: +Mine\nkl_coef: ${train.kl_coef}\n"
+
+
+def write_mine(experiments: Path, content: str = MINE) -> None:
+    """Write a method's file, which gives it values under a name of its own."""
+    (experiments / "method").mkdir()
+    (experiments / "method" / "mine.yaml").write_text(content)
 
 
 # ------------------------------------------------------------------------------------------------ composing
@@ -37,7 +42,7 @@ def test_the_default_is_the_laptop_and_complete() -> None:
 
 
 @pytest.mark.parametrize("scale", ["laptop", "smoke", "paper"])
-def test_every_method_file_composes_at_every_scale(scale: str) -> None:
+def test_every_method_composes_at_every_scale(scale: str) -> None:
     names = set()
     for method in options("method"):
         config = run_config(scale, "countdown", "", method, 3)
@@ -48,15 +53,52 @@ def test_every_method_file_composes_at_every_scale(scale: str) -> None:
     assert names == set(options("method"))  # one folder each
 
 
-@pytest.mark.parametrize("name", options("method"))
-def test_a_methods_file_says_the_difference_from_its_class(name: str) -> None:
-    content = OmegaConf.to_container(OmegaConf.load(places.EXPERIMENTS / "method" / f"{name}.yaml"))
-    if "defaults" not in content:
-        defaults = methods.get(content["algorithm"]).Config().model_dump()
-        assert [k for k, v in content.items() if k not in ("algorithm", "name", "title") and v == defaults[k]] == []
-        # geometry: a task without lines of methods
-        node = compose_config(["task=geometry", f"method={name}"]).method.model_dump()
-        assert {k: node[k] for k in node if k not in content} == {k: defaults[k] for k in defaults if k not in content}
+@pytest.mark.parametrize(
+    ("method", "given", "coefficients"),
+    [
+        ("grpo", ["train.kl_coef=0.5", "train.entropy_coef=0.25"], (0.5, 0.25)),
+        ("bapo_x1", ["train.kl_coef=0.5", "method.entropy_coef=0.0"], (0.5, 0.0)),
+        ("grpo", ["method.kl_coef=null"], (0.001, 0.001)),
+        ("dapo", ["train.kl_coef=0.5", "train.entropy_coef=0.25"], (0.0, 0.0)),  # its own
+        ("luffy", ["train.kl_coef=0.5", "train.entropy_coef=0.25"], (0.0, 0.25)),
+    ],
+)
+def test_a_coefficient_that_is_none_is_the_settings(method: str, given: list[str], coefficients: tuple) -> None:
+    config = compose_config([f"method={method}", *given])
+    assert (config.method.kl_coef, config.method.entropy_coef) == coefficients
+    named = [f"method.kl_coef={coefficients[0]}", f"method.entropy_coef={coefficients[1]}"]
+    assert train_identity(config) == train_identity(compose_config([f"method={method}", *named]))
+
+
+def test_a_setting_of_an_algorithm_keeps_its_name_in_the_identity() -> None:
+    for name, v in (("grpo_v5", 5), ("grpo_v40", 40)):
+        method = compose_config([f"method={name}"]).method
+        assert (method.algorithm, method.name, method.v) == ("grpo_delayed", name, v)
+
+
+def test_the_release_takes_the_sizes_of_its_buffer_from_the_batch() -> None:
+    method = compose_config(["method=bapo_released", "train.batch_size=16", "method.max_reevaluated=5"]).method
+    assert (method.bad_capacity, method.max_reevaluated, method.v, method.dual_clip) == (64, 5, 2, 10.0)
+
+
+def test_a_file_in_the_folder_of_a_project_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bapo.yaml").touch()
+    (tmp_path / "methods").mkdir()
+    file = tmp_path / "methods" / "mine.py"
+    file.write_text("from bapo.methods.bapo import BAPO\nclass Mine(BAPO):\n    title, v = '+Mine', 3\n")
+    (tmp_path / "methods" / "_helpers.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert "mine" in options("method") and not {"_helpers", "base", "parts"} & set(options("method"))
+    config = run_config("laptop", "countdown", "", "mine", 1)
+    assert (config.method.algorithm, config.method.title) == ("methods/mine.py:Mine", "+Mine")
+    assert (config.method.kind, config.method.kl_coef, methods.of_run(config).v) == ("off", 0.001, 3)
+    file.rename(tmp_path / "methods" / "bapo.py")
+    with pytest.raises(UserError, match=r"methods/bapo.py: the suite has a method of this name"):
+        options("method")
+    (tmp_path / "methods" / "bapo.py").rename(tmp_path / "methods" / "two.py")
+    (tmp_path / "methods" / "two.py").write_text("import bapo.methods.bapo\n")
+    with pytest.raises(UserError, match=r"methods/two.py: must define one class derived from Method, and has 0"):
+        compose_config(["method=two"])
 
 
 def test_what_one_caller_changes_does_not_leak_into_another() -> None:
@@ -73,9 +115,7 @@ def test_what_one_caller_changes_does_not_leak_into_another() -> None:
 
 def test_the_order_of_the_layers(experiments: Path) -> None:
     """Class, method file, the task's line for it, variant, command line: each wins over those before it."""
-    (experiments / "method" / "mine.yaml").write_text(
-        "defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n"
-    )
+    write_mine(experiments, "defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n")
     (experiments / "task" / "countdown.yaml").write_text("name: countdown\nmethods: {mine: {m: 7, high_steps: 7}}\n")
     with (experiments / "variants.yaml").open("a", encoding="utf-8") as file:
         print("nine: {title: nine, method: {high_capacity: 9, c1: 0.3}}", file=file)
@@ -225,20 +265,16 @@ def test_a_reader_that_ends_ends_the_command(count: int) -> None:
     [
         ("setting/laptop_countdown.yaml", "  steps:", "  stesp:", r"laptop_countdown.yaml: train.stesp: no .*steps"),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "laptop_countdown.*train.steps=many: "),
-        ("method/bapo.yaml", "algorithm: bapo", "algorithm: bpo", "method.algorithm=bpo: unknown algorithm; allowed"),
-        ("method/bapo.yaml", "algorithm: bapo", "algorithm: [", "bapo.yaml: not valid YAML"),
-        ("method/bapo.yaml", "algorithm: bapo", "defaults: grpo", "bapo.yaml: defaults=grpo: must be a list"),
-        (
-            "method/bapo.yaml",
-            "algorithm: bapo",
-            "defaults: [bapo]",
-            "bapo.yaml: defaults=bapo: .*cannot begin with itself",
-        ),
-        ("method/bapo.yaml", "title: +BAPO", "title: 5", "^method.title=5: must be .*"),
-        ("method/bapo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
+        ("method/mine.yaml", "algorithm: bapo", "algorithm: bpo", "method.algorithm=bpo: unknown algorithm; allowed"),
+        ("method/mine.yaml", "algorithm: bapo", "", "mine.yaml: algorithm: has no value"),
+        ("method/mine.yaml", "algorithm: bapo", "algorithm: [", "mine.yaml: not valid YAML"),
+        ("method/mine.yaml", "algorithm: bapo", "defaults: grpo", "mine.yaml: defaults=grpo: must be a list"),
+        ("method/mine.yaml", "algorithm: bapo", "defaults: [mine]", "mine.yaml: defaults=mine: .*begin with itself"),
+        ("method/mine.yaml", "title: +Mine", "title: 5", "^method.title=5: must be .*"),
+        ("method/mine.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("variants.yaml", "title: equal rollouts, train:", "train:", "variants.yaml: rollouts: needs a title"),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper pocket"),
-        ("method/bapo.yaml", "algorithm: bapo", BOMB, "bapo.yaml: .*more than 30 aliases"),
+        ("method/mine.yaml", "algorithm: bapo", BOMB, "mine.yaml: .*more than 30 aliases"),
         (
             "setting/laptop_countdown.yaml",
             "# @package _global_",
@@ -250,13 +286,14 @@ def test_a_reader_that_ends_ends_the_command(count: int) -> None:
     ],
 )
 def test_a_fault_in_a_file_of_the_tree_names_it(experiments: Path, file: str, old: str, new: str, message: str) -> None:
+    write_mine(experiments)
     edit(experiments / file, old, new)
     with pytest.raises(UserError, match=message) as error:
-        compose_config(["method=bapo+rollouts"])
+        compose_config(["method=mine+rollouts"])
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("file", ["method/bapo.yaml", "setting/laptop_countdown.yaml", "scale/laptop.yaml"])
+@pytest.mark.parametrize("file", ["method/mine.yaml", "setting/laptop_countdown.yaml", "scale/laptop.yaml"])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -269,9 +306,10 @@ def test_a_fault_in_a_file_of_the_tree_names_it(experiments: Path, file: str, ol
     ],
 )
 def test_what_is_no_mapping_of_yaml_is_named(experiments: Path, file: str, content: bytes | None, message: str) -> None:
+    write_mine(experiments)
     path = experiments / file
     path.unlink()
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path.name}: {message}") as error:
-        compose_config(["method=bapo"])
+        compose_config(["method=mine"])
     assert "\n" not in str(error.value)

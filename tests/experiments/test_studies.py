@@ -186,6 +186,7 @@ def test_what_each_key_is_set_to_is_said_once() -> None:
 
 @pytest.mark.parametrize("group", ["method", "model", "task", "study", "scale", "sweep", "setting"])
 def test_a_file_that_no_folder_may_be_called_after_is_named(experiments: Path, group: str) -> None:
+    (experiments / group).mkdir(exist_ok=True)
     (experiments / group / "a b.yaml").write_text("name: a b\n", encoding="utf-8")
     with pytest.raises(UserError, match=rf"{group}/a b.yaml: must be the name of one folder"):
         options(group)

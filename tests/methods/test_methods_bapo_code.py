@@ -119,7 +119,14 @@ def test_the_latest_mean_is_that_of_the_last_four_re_evaluations():
 
 
 def test_x2_weight():
-    assert [bapo(x2_weight=3.0).weight(group("p", 4).as_origin(o)) for o in (REEVALUATED, REPLAYED)] == [3.0, 1.0]
+    """A group of X2 weighs three, but not when X3 brings it back."""
+    method = bapo(m=1, x2_weight=3.0, max_reevaluated=1, c2_range=[0.25, 0.25], c3_range=[0.5, 0.5])
+    method.build_batch(1, fresh(1, [0, 0, 0, 0]), NoSampler())
+    seen = set()
+    for step in (2, 3):
+        batch = method.build_batch(step, fresh(step, [8] * 4), ScriptedSampler({f"1{n}": [3, 3] for n in "abcd"}))
+        seen |= {(g.origin, g.weight) for g in batch.groups}
+    assert seen == {(FRESH, 1.0), (REEVALUATED, 3.0), (REPLAYED, 1.0)}
 
 
 def test_advantages_are_relative_to_the_latest_mean():
@@ -146,14 +153,14 @@ def test_the_ratio_is_pi_over_pi_k_and_keeps_what_is_replayed():
     method = bapo(kl_to="none", entropy_coef=0.0, dual_clip=0)
     assert method.needs_step_policy
     now, sampled, step = [[0.55]] * 2, [[0.25]] * 2, [[0.5]] * 2
-    loss, metrics = method.loss(loss_inputs(now, sampled, [1.0, 1.0], replayed=[False, True], pi_k=step))
+    loss, metrics = method.loss(loss_inputs(now, sampled, [1.0, 1.0], second_part=[False, True], pi_k=step))
     # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
     assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
     assert metrics["clip_fraction"].item() == 0.5
 
 
 def test_the_divergence_is_from_pi_k_or_from_the_policy_that_a_replayed_response_had():
-    given = loss_inputs([[0.5]] * 2, [[0.25]] * 2, [1.0, 1.0], replayed=[False, True], pi_k=[[0.4]] * 2)
+    given = loss_inputs([[0.5]] * 2, [[0.25]] * 2, [1.0, 1.0], second_part=[False, True], pi_k=[[0.4]] * 2)
     expected = [r - np.log(r) - 1 for r in (0.4 / 0.5, 0.25 / 0.5)]
     assert bapo().divergence(given).flatten().tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -205,7 +212,7 @@ def test_the_release_keeps_the_log_probabilities_of_the_step_that_generated():
 def test_the_ratio_of_the_release_is_to_the_policy_of_the_responses_step():
     """0.24 over pi_s = 0.2 is 1.2; pi_s over alpha_s = 0.05 is 4, whose weight is 3. 0.28 is the upper clip."""
     method = build("bapo_released", 2, kl_to="none", entropy_coef=0.0, clip_high=0.28)
-    given = loss_inputs([[0.24], [0.4]], [[0.05], [0.1]], [1.0, 1.0], replayed=[True, False], pi_k=[[0.2], [0.2]])
+    given = loss_inputs([[0.24], [0.4]], [[0.05], [0.1]], [1.0, 1.0], second_part=[True, False], pi_k=[[0.2], [0.2]])
     value, metrics = method.loss(given)
     assert value.item() == pytest.approx(-(3 * 1.2 + 2 * 1.28) / 2)
     assert metrics["clip_fraction"].item() == 0.5

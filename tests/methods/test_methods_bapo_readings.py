@@ -71,7 +71,7 @@ def test_expectations_separate_is_the_sum_of_eq_3():
     values, ones, mask = {}, [[1.0] * 2] * 3, [[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     for kind in ("pooled", "separate"):
         method = bapo(expectations=kind, kl_coef=0.0, entropy_coef=0.0, aggregation="token-mean")
-        marks = [bool(method.historical(g)[0]) for g in groups]
+        marks = [bool(method.second_part(g)[0]) for g in groups]
         values[kind] = method.loss(loss_inputs(ones, ones, [1.0, -1.0, 2.0], mask, marks))[0].item()
     # pooled: -(2 - 1 + 4) / 5; separate: -1 for X1, -(-1 + 4) / 3 for what the buffers gave
     assert values["pooled"] == pytest.approx(-1)
@@ -86,7 +86,7 @@ def test_the_denominators_of_separate_expectations_count_x2_as_historical():
     train = OmegaConf.create({"mini_batch_size": 3, "group_size": 8, "underfilled": "fewer-updates"})
     groups = [group("x1", 4), group("x2", 4).as_origin(REEVALUATED), group("x3", 4).as_origin(REPLAYED)]
     for kind, counts in (("pooled", (16, 8)), ("separate", (8, 16))):
-        marks = [bapo(expectations=kind).historical(g) for g in groups]
+        marks = [bapo(expectations=kind).second_part(g) for g in groups]
         assert denominators(train, groups, marks)["part_sequences"] == counts
 
 
@@ -222,10 +222,10 @@ def test_an_oracle_puts_a_solution_into_each_group_of_x2():
     batch = m.build_batch(1, fresh(1, [8, 8, 8, 8]), sampler)
     (solved,) = batch.groups  # 1/8 is not above c1, and b has no solution
     assert solved.origin == REEVALUATED and solved.off_policy.tolist() == [False] * 7 + [True]
-    none = m.historical(group("c", 3))
-    assert m.historical(solved).tolist() == [False] * 7 + [True] and none.dtype == bool and not none.any()
+    none = m.second_part(group("c", 3))
+    assert m.second_part(solved).tolist() == [False] * 7 + [True] and none.dtype == bool and not none.any()
     # an expert's token of probability 0.3: -A 0.3 / (0.3 + 0.1); another response's ratio 2 is clipped at 1.2
-    inputs = loss_inputs([[0.3], [0.8]], [[1.0], [0.4]], [1.0, 1.0], replayed=[True, False])
+    inputs = loss_inputs([[0.3], [0.8]], [[1.0], [0.4]], [1.0, 1.0], second_part=[True, False])
     loss, _ = m.loss(inputs)
     assert loss.item() == pytest.approx(-(0.75 + 1.2) / 2)
 

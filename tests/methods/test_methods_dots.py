@@ -15,7 +15,8 @@ from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
-from bapo.methods.dots import DOTS, agreement, attend, calibrated, distinct, fit_platt, standardised
+from bapo.methods.dots import DOTS
+from bapo.methods.parts.difficulty import agreement, attend, calibrated, distinct, fit_platt, standardised
 from bapo.tasks.job import data_folder
 
 if LATE:

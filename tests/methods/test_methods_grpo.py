@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, build, fresh, group, ids, loss_inputs
 
-from bapo.algorithm.rollouts import FRESH, Group, Prompt
+from bapo.algorithm.rollouts import FRESH
 from bapo.errors import UserError
 
 if LATE:
@@ -81,7 +82,7 @@ def test_equation_1_with_its_defaults():
     first = (-1.2 - 0.9 + 0.001 * (kl[0] + kl[1]) - 0.001 * 0.8) / 2
     second = 0.8 + 0.001 * kl[2] - 0.001 * 0.2
     m = method()
-    assert m.needs_reference and m.needs_entropy and not m.needs_step_policy
+    assert m.needs_reference and not m.needs_step_policy
     given = inputs(reference=REFERENCE, entropy=torch.tensor([[0.5, 0.3], [0.2, 9.0]]))
     value, metrics = m.loss(given)
     assert value.item() == pytest.approx((first + second) / 2, abs=1e-7)
@@ -120,7 +121,6 @@ def test_entropy_coef():
     entropy = torch.tensor([[0.5, 0.3], [0.2, 9.0]])
     base = loss(plain(), inputs())
     m = plain(entropy_coef=0.1)
-    assert m.needs_entropy and not plain().needs_entropy
     assert loss(m, inputs(entropy=entropy)) == pytest.approx(base - 0.1 * (0.4 + 0.2) / 2, abs=1e-6)
 
 
@@ -279,7 +279,7 @@ def test_at_limit_raise_says_what_to_change():
 
 def test_equal_rewards_that_are_not_exact_in_binary():
     # the float32 standard deviation of seven times 0.3 is not zero
-    equal = Group(Prompt("equal"), np.full(7, 0.3, dtype=np.float32), 1, 0)
+    equal = replace(group("equal", 0, size=7), rewards=np.full(7, 0.3, dtype=np.float32))
     assert equal.rewards.std() > 0
     batch = dapo(max_generation_batches=1).build_batch(1, [equal, *fresh(1, [1])], NoSampler())
     assert ids(batch.groups) == ["1a"]

@@ -67,7 +67,7 @@ def test_a_prompt_without_a_solution_keeps_its_group():
 def inputs():
     """A fresh response (ratios 1 and 1.6) and an expert's (probabilities 0.1 and 0.9), advantages 1/2 and 1."""
     now, stored = [[0.5, 0.8], [0.1, 0.9]], [[0.5, 0.5], [1.0, 1.0]]
-    return loss_inputs(now, stored, [0.5, 1.0], replayed=[False, True])
+    return loss_inputs(now, stored, [0.5, 1.0], second_part=[False, True])
 
 
 @pytest.mark.parametrize(

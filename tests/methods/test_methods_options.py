@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from support.pages import example
+from support.paths import ROOT
 
 from bapo import methods
 from bapo.__main__ import main
@@ -15,7 +18,7 @@ from bapo.store.files import GROUPS, read_table
 
 def test_defaults_are_the_papers_table_3():
     c = methods.MethodConfig()
-    assert (c.kl_coef, c.entropy_coef, c.clip_low, c.clip_high) == (0.001, 0.001, 0.2, 0.2)
+    assert (c.kl_coef, c.entropy_coef, c.clip_low, c.clip_high) == (None, None, 0.2, 0.2)
     b = methods.config_of({"algorithm": "bapo"})
     assert (b.v, b.m, b.c1, b.c2_range, b.c3_range) == (5, 5, 1 / 8, [1 / 8, 4 / 8], [2 / 8, 5 / 8])
     assert (b.sync_phase, b.threshold_direction, b.average_reward) == ("literal", "rising", "batch")
@@ -64,6 +67,30 @@ def test_impossible_values_are_refused_by_name(algorithm, key, value):
         methods.config_of({"algorithm": algorithm, key: value})
 
 
+# ------------------------------------------------------------------------------------------------ files and names
+
+
+def test_the_page_shows_the_table_that_the_classes_give() -> None:
+    assert methods.table() in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), "paste `bapo methods` there"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_methods_file_says_what_it_is(name: str) -> None:
+    cls = methods.get(name)
+    assert cls.__module__ == f"bapo.methods.{name}"
+    own = vars(cls)
+    assert own["title"].startswith("+") and own["summary"] and own["source"] and cls.cost
+    assert cls.Config is not methods.MethodConfig or cls.kind == "on"
+    assert [methods.get(other).title for other in methods.names()].count(cls.title) == 1
+
+
+def test_a_method_is_imported_without_the_others() -> None:
+    code = "import sys; from bapo import methods; methods.get('bapo')\n"
+    code += "print(*sorted(m for m in sys.modules if m.startswith('bapo.methods.') or m == 'torch'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["bapo.methods.bapo", "bapo.methods.base"]
+
+
 # ------------------------------------------------------------------------------------------------ from elsewhere
 
 
@@ -92,7 +119,7 @@ def test_a_method_of_another_package_is_listed_and_trained(
     points = "[another]\ntoy = none:None\n[bapo.methods]\ntoy = toy_method:PositiveOnly\n"
     (information / "entry_points.txt").write_text(points, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert main(["methods"]) == 0 and "drops groups without a correct response" in capsys.readouterr().out
+    assert main(["methods"]) == 0 and "solved at least once" in capsys.readouterr().out
     assert main(words) == 0
     results = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
     (run,) = results.glob("smoke/countdown/*/toy/seed1")

@@ -149,7 +149,7 @@ def test_critic_warmup_delays_the_policy():
 
 
 def test_only_these_methods_have_a_critic():
-    with_critic = {name for name in methods.table() if build(name).uses_critic}
+    with_critic = {name for name in methods.names() if build(name).uses_critic}
     assert with_critic == {"ppo", "ba_ppo"}
     with pytest.raises(NotImplementedError, match="grpo has no critic"):
         build("grpo").token_advantages(REWARDS, VALUES, MASK)
@@ -158,7 +158,7 @@ def test_only_these_methods_have_a_critic():
 def test_defaults_are_a_9s():
     """BAPO's own values where A.9 says nothing else, and verl's for the critic."""
     c, bapo = build("ba_ppo").config, build("bapo").config
-    assert {k for k, v in bapo if getattr(c, k) != v} == {"algorithm", "name"}
+    assert {k for k, v in bapo if getattr(c, k) != v} == {"algorithm", "name", "title"}
     p = build("ppo").config
     for config in (c, p):
         assert (config.gamma, config.gae_lambda, config.value_clip) == (1.0, 1.0, 0.5)

@@ -118,7 +118,7 @@ def test_the_loss_is_the_decoupled_one():
     """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
 
     def loss(algorithm: str, **options: float) -> float:
-        method = build(algorithm, 1, kl_to="none", entropy_coef=0.0, **options)
+        method = build(algorithm, 1, kl_to="none", entropy_coef=0.0, clip_high=0.2, **options)
         assert method.needs_step_policy != method.keeps_step_logprobs
         given = loss_inputs([[0.22], [0.30]], [[0.10], [0.04]], [1.0, 1.0], pi_k=[[0.20], [0.20]])
         return method.loss(given)[0].item()

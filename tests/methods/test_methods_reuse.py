@@ -87,11 +87,11 @@ def test_a_second_batch_is_drawn_in_equal_shares_of_the_mass_and_weighted():
     # masses 1, 1, 1, 0.661: each quarter of 3.661 is 0.915, so no group comes more than twice and three at least come
     assert len(replayed) == 4 and len(set(ids(replayed))) >= 3
     assert [m.separate(g) for g in batch.groups] == [0] * 4 + [1] * 4
-    weights = {g.prompt.id: m.weight(g) for g in replayed}
+    weights = {g.prompt.id: g.weight for g in replayed}
     rare = 14 / 8 / math.sqrt(7)
     for name, weight in weights.items():  # 1/P over the largest such weight of the draw
         assert weight == pytest.approx(1.0 if name == "1d" or "1d" not in weights else rare, abs=1e-4)
-    assert all(m.weight(g) == 1.0 for g in batch.groups[:4])
+    assert all(g.weight == 1.0 for g in batch.groups[:4])
     assert len(m.kept) == 8
 
 

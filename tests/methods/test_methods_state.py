@@ -33,7 +33,7 @@ OPTIONS = {
     "remix": {"switch_step": 9},
     "repo": {"strategy": "variance", "min_cached": 8, "replays": 4},
 }
-ALGORITHMS = sorted(methods._BUILT_IN)
+ALGORITHMS = methods.names()
 #: by default and with OPTIONS, digests of what each does in each step, with numbers to four decimals, and of its state
 WRITTEN = Path(__file__).with_name("scripted.json")
 
@@ -76,7 +76,7 @@ def steps(method: methods.Method, first: int, last: int, world: World) -> list[t
         rows = [(g.prompt.id, g.origin, g.step, plain(g.rewards), plain(g.samples.logprobs)) for g in batch.groups]
         rows += [plain(g.step_logprobs) for g in batch.groups if g.step_logprobs is not None]
         advantages = [plain(method.advantages(g)) for g in batch.groups if not method.uses_critic]
-        weights = [(method.weight(g), method.separate(g), plain(method.historical(g))) for g in batch.groups]
+        weights = [(g.weight, method.separate(g), plain(method.second_part(g))) for g in batch.groups]
         rejected = [(g.prompt.id, reason) for g, reason in batch.rejected]
         numbers = {name: float(value) for name, value in batch.metrics.items()}
         found.append((rows, advantages, weights, rejected, numbers))

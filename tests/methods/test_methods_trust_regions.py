@@ -11,7 +11,7 @@ from support.scripted import ScriptedSampler, build, group, loss_inputs
 from bapo import methods
 from bapo.algorithm.rollouts import Group
 from bapo.experiments.compose import compose_config
-from bapo.methods.trust_regions import largest_cap
+from bapo.methods.m2po import largest_cap
 
 
 class ScoringSampler(ScriptedSampler):
@@ -105,7 +105,7 @@ def test_m2po_decides_on_the_rows_of_a_micro_batch():
 def test_the_other_bapo_moves_its_clip_until_positive_advantages_are_half(wrong, moves, clip):
     m = build("bapo_xi", 1, staleness=0)
     batch = m.build_batch(1, [group("a", 1, size=2)], ScoringSampler(np.log([[3.0, 1.0], wrong])))
-    assert m.phase == moves and m.clip(moves) == pytest.approx(clip)
+    assert batch.phase == moves and m.clip(moves) == pytest.approx(clip)
     assert batch.metrics["clip_high"] == pytest.approx(clip[1])
     positive = min(3.0, 1 + clip[1]) + 1
     negative = sum(max(r, 1 - clip[0]) for r in wrong)
@@ -114,8 +114,8 @@ def test_the_other_bapo_moves_its_clip_until_positive_advantages_are_half(wrong,
 
 def test_the_other_bapo_without_advantages_moves_nothing():
     m = build("bapo_xi", 1, staleness=0)
-    m.build_batch(1, [group("a", 0, size=2)], ScoringSampler([[1.0, 0.0], [0.0, 0.0]]))
-    assert m.phase == 0
+    batch = m.build_batch(1, [group("a", 0, size=2)], ScoringSampler([[1.0, 0.0], [0.0, 0.0]]))
+    assert batch.phase == 0
 
 
 @pytest.mark.parametrize(("phase", "right", "wrong"), [(0, -1.2, 0.6), (12, -1.5, 0.9), (42, -2.0, 0.9)])

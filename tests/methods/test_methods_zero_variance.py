@@ -13,7 +13,7 @@ if LATE:
 @pytest.mark.parametrize(("correct", "marked", "advantage"), [(2, True, 0.1), (0, True, -0.1), (1, False, 1.0)])
 def test_groups_with_equal_rewards_are_marked(correct: int, marked: bool, advantage: float) -> None:
     m, own = build("rl_zvp", 4), group("a", correct, size=2)
-    assert m.historical(own).tolist() == [marked, marked]
+    assert m.second_part(own).tolist() == [marked, marked]
     assert m.advantages(own)[0] == pytest.approx(advantage, abs=1e-5)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from omegaconf import OmegaConf
 
 from bapo import methods
 from bapo.algorithm.losses import LossInputs
@@ -95,7 +96,9 @@ def parts(batch: Batch) -> tuple[list[str], ...]:
 
 
 def build(algorithm: str, batch_size: int, seed: int = 1, **options: object) -> Any:
-    return methods.build({"algorithm": algorithm, **options}, batch_size, seed)
+    """Build a method as a run does whose setting has Table 3's coefficients."""
+    setting = OmegaConf.create({"kl_coef": 0.001, "entropy_coef": 0.001, "batch_size": batch_size})
+    return methods.build(methods.config_of({"algorithm": algorithm, **options}).of_setting(setting), batch_size, seed)
 
 
 def with_bad(names: Iterable[str], batch_size: int = 6, **options: object) -> Any:
@@ -111,7 +114,7 @@ def loss_inputs(
     stored: Sequence[Sequence[float]],
     advantages: Sequence[float],
     mask: Sequence[Sequence[float]] | None = None,
-    replayed: Sequence[bool] | None = None,
+    second_part: Sequence[bool] | None = None,
     **more: Any,
 ) -> LossInputs:
     """One mini-batch from probabilities [N][T]: the current policy's, which carry the gradient, and the stored ones.
@@ -123,7 +126,7 @@ def loss_inputs(
     names = {"reference": "reference_logprobs", "pi_k": "step_logprobs"}
     policies = {names[n]: torch.tensor(more.pop(n)).log() for n in names if n in more}
     logprobs = torch.tensor(now).log().requires_grad_()
-    marks = torch.tensor(replayed if replayed is not None else [False] * len(now))
+    marks = torch.tensor(second_part if second_part is not None else [False] * len(now))
     ones = torch.ones_like(logprobs) if mask is None else torch.tensor(mask)
     given = torch.tensor(stored).log(), torch.tensor(advantages)
     return LossInputs(logprobs, *given, ones.detach(), marks, **policies, **more)

@@ -98,8 +98,8 @@ class RecordedSampler:
         return [np.where(g.samples.logprobs != 0, -1.0 - g.samples.tokens / 10, 0).astype(np.float32) for g in groups]
 
 
-def batches(options: dict[str, object]) -> tuple[methods.Method, list[list[Group]]]:
-    """A method of these options after STEPS steps, and the groups of each step's batch."""
+def batches(options: dict[str, object]) -> tuple[methods.Method, list[methods.Batch]]:
+    """A method of these options after STEPS steps, and each step's batch."""
     method = methods.build(options, batch_size=B, seed=SEED)
     made = []
     for step in range(1, STEPS + 1):
@@ -110,15 +110,16 @@ def batches(options: dict[str, object]) -> tuple[methods.Method, list[list[Group
         for group in fresh if budget else []:
             group.unfinished = group.samples.lengths >= budget
             group.rewards[group.unfinished] = 0.0
-        made.append(method.build_batch(step, fresh, sampler).groups)
+        made.append(method.build_batch(step, fresh, sampler))
     return method, made
 
 
-def fullest(made: list[list[Group]]) -> int:
+def fullest(made: list[methods.Batch]) -> int:
     """The batch with as many origins as the method ever mixes, and as many responses of other policies."""
+    groups = [batch.groups for batch in made]
     return max(
         range(STEPS),
-        key=lambda i: (len({g.origin for g in made[i]}), len(made[i]), sum(g.replayed.sum() for g in made[i])),
+        key=lambda i: (len({g.origin for g in groups[i]}), len(groups[i]), sum(g.replayed.sum() for g in groups[i])),
     )
 
 

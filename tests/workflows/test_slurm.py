@@ -42,7 +42,7 @@ scales:
   smoke:
     - {task: countdown, models: [qwen2-112k], methods: [grpo, bapo], seeds: [1]}
 """
-GRPO = (ROOT / "experiments/method/grpo.yaml").read_text(encoding="utf-8").replace(": grpo", ": waiting.py:Waiting", 1)
+WAITING = "{algorithm: waiting.py:Waiting, name: grpo, title: +GRPO}"
 
 
 def small(*changes: str) -> list[str]:
@@ -110,7 +110,8 @@ def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **vari
     shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
     (folder / "experiments" / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
     shutil.copy(HELPERS / "waiting.py", folder)
-    (folder / "experiments" / "method" / "grpo.yaml").write_text(GRPO, encoding="utf-8")
+    (folder / "experiments" / "method").mkdir()
+    (folder / "experiments" / "method" / "grpo.yaml").write_text(WAITING, encoding="utf-8")
     known = environment(BAPO_EXPERIMENTS=str(folder / "experiments"), **variables)
     with open(folder / "run.log", "a", encoding="utf-8") as log:
         command = [sys.executable, str(HELPERS / "often.py"), "-s", str(file), *words]

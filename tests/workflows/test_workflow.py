@@ -203,8 +203,7 @@ SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
 @pytest.mark.parametrize(
     ("file", "old", "new", "wanted"),
     [
-        # the ablation takes BAPO's values
-        ("method/bapo.yaml", "title: +BAPO", "v: 6\ntitle: +BAPO", jobs_of("bapo", "bapo_without_x2")),
+        ("task/countdown.yaml", "  bapo_code:", "  bapo_without_x2: {v: 6}\n  bapo_code:", jobs_of("bapo_without_x2")),
         (SMOKE_COUNTDOWN, "checkpoint:", "evaluation: {seed: 5}\n\ncheckpoint:", EVALUATIONS),
         (
             SMOKE_COUNTDOWN,

@@ -125,18 +125,18 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
     return values
 
 
-def denominators(train: TrainConfig, groups: Sequence[Group], historical: Sequence[np.ndarray]) -> Json:
-    """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed).
+def denominators(train: TrainConfig, groups: Sequence[Group], second_parts: Sequence[np.ndarray]) -> Json:
+    """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``.
 
-    historical: marks each group's responses of the second part (``Method.historical``).
+    second_parts: ``Method.second_part`` of each group.
     """
-    lengths, replayed = np.concatenate([g.samples.lengths for g in groups]), np.concatenate(historical)
+    lengths, second = np.concatenate([g.samples.lengths for g in groups]), np.concatenate(second_parts)
     nominal = train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else len(lengths)
     return {
         "nominal_sequences": nominal,
         "nominal_tokens": int(lengths.sum()),
-        "part_sequences": (int((~replayed).sum()), int(replayed.sum())),
-        "part_tokens": (int(lengths[~replayed].sum()), int(lengths[replayed].sum())),
+        "part_sequences": (int((~second).sum()), int(second.sum())),
+        "part_tokens": (int(lengths[~second].sum()), int(lengths[second].sum())),
     }
 
 
@@ -201,6 +201,7 @@ def unpack_groups(path: Path, entries: list[Json], prompts: dict[str, Prompt]) -
         for name in ("tokens", "logprobs", *(n for n in e["marks"] if n == STEP_LOGPROBS)):
             blocks[name] = np.zeros(real.shape, dtype=tensors[name].dtype)
             blocks[name][real] = tensors[name][values]
+        marks = {name: tensors[name][rows].copy() for name in e["marks"] if name in MARKS}
         groups.append(
             Group(
                 prompts[e["prompt"]],
@@ -209,7 +210,8 @@ def unpack_groups(path: Path, entries: list[Json], prompts: dict[str, Prompt]) -
                 e["version"],
                 Samples(blocks["tokens"], lengths, blocks["logprobs"]),
                 e["origin"],
-                **{name: tensors[name][rows].copy() for name in e["marks"] if name in MARKS},
+                off_policy=marks.get("off_policy"),
+                unfinished=marks.get("unfinished"),
                 step_logprobs=blocks.get(STEP_LOGPROBS),
             )
         )

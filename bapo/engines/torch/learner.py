@@ -197,8 +197,8 @@ class Learner(Trained):
         self.reference, self.critic = reference, critic
         self.temperature, self.seed = config.sampling.temperature, config.seed
 
-    def update(self, step: int, groups: list[Group]) -> dict[str, float]:
-        """Train on the batch. An empty one changes nothing. Returns the step's metrics."""
+    def update(self, step: int, groups: list[Group], phase: int = 0) -> dict[str, float]:
+        """Train on the groups of a batch and its phase. No group changes nothing. Returns the step's metrics."""
         sums: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
 
@@ -212,7 +212,7 @@ class Learner(Trained):
             judged, critic_tokens = self.critic.step(groups, parts, note)
         trains = method.trains_policy(step)
         of_step = self._step_logprobs(groups) if trains else None
-        trained = sum(self._one_update(step, part, of_step, judged, note) for part in (parts if trains else []))
+        trained = sum(self._one_update(step, part, of_step, judged, note, phase) for part in parts if trains)
         return {
             **{name: sums[name] / weights[name] for name in sums if weights[name]},
             "updates": float(weights["updates"]),
@@ -228,7 +228,13 @@ class Learner(Trained):
         self.reference.load_state_dict(self.model.state_dict())
 
     def _one_update(
-        self, step: int, groups: list[Group], step_logprobs: ByGroup | None, judged: ByGroup | None, note: Note
+        self,
+        step: int,
+        groups: list[Group],
+        step_logprobs: ByGroup | None,
+        judged: ByGroup | None,
+        note: Note,
+        phase: int = 0,
     ) -> int:
         """Make one optimiser step on a mini-batch; returns the tokens that went through the model.
 
@@ -236,8 +242,8 @@ class Learner(Trained):
         are the method's own, relative to the group.
         """
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
-        historical = [self.method.historical(g) for g in groups]
-        counts = denominators(self.train, groups, historical)
+        second_parts = [self.method.second_part(g) for g in groups]
+        counts = denominators(self.train, groups, second_parts)
         of_step = None if step_logprobs is None else [step_logprobs[id(g)] for g in groups]
         self.optimizer.zero_grad(set_to_none=True)
         trained, total_loss = 0, 0.0
@@ -250,13 +256,13 @@ class Learner(Trained):
                 behaviour_logprobs=rows.behaviour_logprobs,
                 advantages=row_advantages,
                 mask=mask,
-                replayed=torch.tensor([bool(historical[g][i]) for g, i in rows.index], device=self.device),
+                second_part=torch.tensor([bool(second_parts[g][i]) for g, i in rows.index], device=self.device),
                 reference_logprobs=self._reference_logprobs(rows),
                 step_logprobs=None if of_step is None else rows.gather(of_step),
                 entropy=scored.entropy,
                 weights=self._weights(groups, rows),
                 step=step,
-                phase=self.method.phase,
+                phase=phase,
                 recorded=None if all(on_record) else torch.tensor(on_record, device=self.device),
                 **counts,
             )
@@ -281,7 +287,7 @@ class Learner(Trained):
         return trained
 
     def _weights(self, groups: list[Group], rows: Rows) -> Tensor | None:
-        weights = [self.method.weight(groups[g]) for g, _ in rows.index]
+        weights = [groups[g].weight for g, _ in rows.index]
         return None if all(w == 1 for w in weights) else torch.tensor(weights, device=self.device)
 
     @torch.no_grad()

@@ -158,7 +158,7 @@ class Trainer:
         )
         batch = method.build_batch(step, fresh, sampler)
         update_begun = time.perf_counter()
-        metrics = self.learner.update(step, batch.groups)
+        metrics = self.learner.update(step, batch.groups, batch.phase)
         ledger.trained_tokens = int(metrics.pop("trained_tokens"))
         ledger.forwards += int(metrics.pop("forward_tokens"))  # beside what the method had scored
         ledger.critic_tokens = int(metrics.pop("critic_tokens"))

@@ -16,11 +16,11 @@ from bapo.methods import Method
 
 #: field of a row in TransferQueue: what it is, and the denominators of its mini-batch
 LAYOUT = "bapo_layout"
-#: its columns; origin as in :func:`numbers_of`, or -1 for a padding row. weight and replayed (0 or 1) are the row's,
+#: its columns; origin as in :func:`numbers_of`, or -1 for a padding row. weight and second_part (0 or 1) are the row's,
 #: the rest the same for all rows of a mini-batch; token_advantages is 1 where each token has an advantage of its own
 COLUMNS = (
-    *("origin", "weight", "replayed", "step", "nominal_sequences", "fresh_sequences", "replayed_sequences"),
-    *("fresh_tokens", "replayed_tokens", "token_advantages", "phase"),
+    *("origin", "weight", "second_part", "step", "nominal_sequences", "first_sequences", "second_sequences"),
+    *("first_tokens", "second_tokens", "token_advantages", "phase"),
 )
 
 
@@ -42,7 +42,7 @@ class Layout:
 
 
 def counts_of(layout: Tensor) -> dict[str, int]:
-    """Return what the rows [N, 11] share: the step, the denominators of their mini-batch, the method's phase."""
+    """Return what the rows [N, 11] share: the step, the denominators of their mini-batch, the batch's phase."""
     return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
 
 
@@ -55,8 +55,10 @@ def numbers_of(group: Group) -> np.ndarray:
     return numbers
 
 
-def lay_out(method: Method, parts: list[list[Group]], train: TrainConfig, ranks: int, step: int) -> Layout:
-    """Order the rows of the mini-batches ``parts``.
+def lay_out(
+    method: Method, parts: list[list[Group]], train: TrainConfig, ranks: int, step: int, phase: int = 0
+) -> Layout:
+    """Order the rows of the mini-batches ``parts`` of a batch with this phase.
 
     verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run. So the order
     is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
@@ -72,16 +74,16 @@ def lay_out(method: Method, parts: list[list[Group]], train: TrainConfig, ranks:
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
-        marks = [method.historical(g) for g in part]
-        replayed, parted = np.concatenate(marks), denominators(train, part, marks)
+        marks = [method.second_part(g) for g in part]
+        second, parted = np.concatenate(marks), denominators(train, part, marks)
         shared = [parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"]]
-        counts = [step, *shared, per_token, method.phase]
+        counts = [step, *shared, per_token, phase]
         own = slice(start, start + size)
         columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
-        columns[own, 1] = np.concatenate([np.full(g.size, method.weight(g)) for g in part])
-        columns[own, 2], columns[own, 3:] = replayed, counts
+        columns[own, 1] = np.concatenate([np.full(g.size, g.weight) for g in part])
+        columns[own, 2], columns[own, 3:] = second, counts
         extra = range(padding, padding + width - size)
-        columns[extra.start : extra.stop, :3] = -1, 1, replayed.all()  # padding must not look like a fresh response
+        columns[extra.start : extra.stop, :3] = -1, 1, second.all()  # padding must not look like a fresh response
         columns[extra.start : extra.stop, 3:] = counts
         padding, start = extra.stop, start + size
         dealt = [*rows, *extra]

@@ -62,7 +62,7 @@ def value_loss(
             returns=rows["returns"],
             mask=mask,
             nominal_sequences=counts["nominal_sequences"],
-            nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
+            nominal_tokens=counts["first_tokens"] + counts["second_tokens"],
         )
     )
     loss, tokens = loss * data["dp_size"], mask.sum()

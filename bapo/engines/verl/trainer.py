@@ -231,7 +231,9 @@ class MethodTrainer(ResumableTrainer):
     # ------------------------------------------------------------------ the update
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: object, **__: object) -> KVBatchMeta:
         """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
-        self.layout = layout = lay_out(self.method, self.parts, self.run.train, self.ranks(), self.global_steps)
+        self.layout = layout = lay_out(
+            self.method, self.parts, self.run.train, self.ranks(), self.global_steps, self.batch.phase
+        )
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
         batch.reorder(layout.order)
         columns = TensorDict({LAYOUT: torch.from_numpy(layout.columns)}, batch_size=len(batch.keys))

@@ -135,7 +135,7 @@ def policy_loss(
         behaviour_logprobs=behaviour,
         advantages=advantages if per_token else advantages[:, 0],
         mask=mask,
-        replayed=layout[:, 2] != 0,
+        second_part=layout[:, 2] != 0,
         reference_logprobs=rows.get("ref_log_prob", None),
         step_logprobs=rows["old_log_probs"] if method.needs_step_policy or method.keeps_step_logprobs else None,
         entropy=entropy,
@@ -144,9 +144,9 @@ def policy_loss(
         phase=counts["phase"],
         recorded=layout[:, 0] != len(ORIGINS),  # no expert's response, and none replayed among fresh ones
         nominal_sequences=counts["nominal_sequences"],
-        nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
-        part_sequences=(counts["fresh_sequences"], counts["replayed_sequences"]),
-        part_tokens=(counts["fresh_tokens"], counts["replayed_tokens"]),
+        nominal_tokens=counts["first_tokens"] + counts["second_tokens"],
+        part_sequences=(counts["first_sequences"], counts["second_sequences"]),
+        part_tokens=(counts["first_tokens"], counts["second_tokens"]),
     )
     loss, metrics = method.loss(inputs)
     clipped = metrics.pop("clipped")

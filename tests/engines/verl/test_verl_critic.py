@@ -95,7 +95,7 @@ def verl_values(model: torch.nn.Module, data) -> torch.Tensor:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, checkpoint) -> None:
     method, made = batches({"algorithm": name, **OPTIONS[name]})
-    groups, step = made[fullest(made)], fullest(made) + 1
+    groups, step = made[fullest(made)].groups, fullest(made) + 1
     assert {g.origin for g in groups} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
     critic = torch_critic(method)
     start = copy.deepcopy(critic.model)

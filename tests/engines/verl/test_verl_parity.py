@@ -93,9 +93,10 @@ def verl_update(
     reference: Qwen2ForCausalLM,
     ranks: int,
     step: int,
+    phase: int,
 ) -> tuple[float, list[torch.Tensor], torch.Tensor]:
     """(loss, gradients, advantages [N, T] of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
-    layout = lay_out(method, [groups], OmegaConf.create(TRAIN), ranks, step)
+    layout = lay_out(method, [groups], OmegaConf.create(TRAIN), ranks, step, phase)
     whole = as_batch(padded_rows(groups, layout))
     estimated = spread(layout.advantages, whole.select("response_mask").to_padded_tensor()["response_mask"])
     whole["advantages"] = response_to_nested(estimated, whole["response_mask"])
@@ -136,21 +137,23 @@ HOLDS |= {"bapo_without_x3": {FRESH, REEVALUATED}, "relift": {FRESH, DEMONSTRATE
 def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     model, reference = tiny(0), tiny(1)
     method, made = batches({"algorithm": name, **METHODS[name]})
-    assert {g.origin for groups in made for g in groups} == HOLDS.get(name, {FRESH})
-    mixed = any(g.off_policy is not None for groups in made for g in groups)
+    every = [g for batch in made for g in batch.groups]
+    assert {g.origin for g in every} == HOLDS.get(name, {FRESH})
+    mixed = any(g.off_policy is not None for g in every)
     assert mixed == (name in ("arpo", "luffy", "exgrpo"))
     step = fullest(made)
-    if name in ("partial_rollouts", "freshper"):  # what it says of tokens or groups is of its last batch
+    if name == "partial_rollouts":
         step = STEPS - 1
-        assert any(g.step < STEPS for g in made[step])
-    for part in mini_batches(method, OmegaConf.create(TRAIN), SEED, step + 1, made[step]):
+        assert any(g.step < STEPS for g in made[step].groups)  # responses that went on
+    groups, phase = made[step].groups, made[step].phase
+    for part in mini_batches(method, OmegaConf.create(TRAIN), SEED, step + 1, groups):
         learner = torch_learner(method, model, reference)
         noted: dict[str, float] = {}
         step_logprobs = learner._step_logprobs(part)
         learner._one_update(
-            step + 1, part, step_logprobs, None, lambda key, value, _, noted=noted: noted.update({key: value})
+            step + 1, part, step_logprobs, None, lambda key, value, _, noted=noted: noted.update({key: value}), phase
         )
-        loss, gradients, advantage = verl_update(method, part, model, reference, ranks, step + 1)
+        loss, gradients, advantage = verl_update(method, part, model, reference, ranks, step + 1, phase)
         own = [values for g in part for values in method.advantages(g)]
         lengths = np.concatenate([g.samples.lengths for g in part])
         for values, row, n in zip(own, advantage.numpy(), lengths, strict=True):
@@ -207,15 +210,15 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     assert counts_of(torch.from_numpy(columns[:1])) == {
         "step": 7,
         "nominal_sequences": MINI * G,
-        "fresh_sequences": 9,
-        "replayed_sequences": 3,
-        "fresh_tokens": sum(int(n[:3].sum()) for n in lengths),
-        "replayed_tokens": sum(int(n[3]) for n in lengths),
+        "first_sequences": 9,
+        "second_sequences": 3,
+        "first_tokens": sum(int(n[:3].sum()) for n in lengths),
+        "second_tokens": sum(int(n[3]) for n in lengths),
         "token_advantages": 0,
         "phase": 0,
     }
     second = counts_of(torch.from_numpy(columns[12:13]))
-    assert (second["fresh_sequences"], second["replayed_sequences"], second["fresh_tokens"]) == (0, 2, 0)
+    assert (second["first_sequences"], second["second_sequences"], second["first_tokens"]) == (0, 2, 0)
     half = layout.rows_per_update // 2
     for rank in range(2):  # each rank: six rows of the first mini-batch, then one solution and padding
         run = [row for row in layout.order[rank * 2 * half : (rank + 1) * 2 * half]]
@@ -231,7 +234,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
 
     method, made = batches({"algorithm": "grpo", **COMMON})
     model = tiny(0)
-    rows = verl_rows(made[0][:MINI])
+    rows = verl_rows(made[0].groups[:MINI])
     for row in rows:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))
         row["ref_log_prob"] = row["rollout_log_probs"]

@@ -6,7 +6,8 @@ from bapo.methods.base import Batch, Method
 
 
 class PositiveOnly(Method):
-    summary = "drops groups without a correct response"
+    title = "+Positive only"
+    summary = "GRPO on groups that were solved at least once"
     source = "an example"
 
     def build_batch(self, step, fresh, sampler):

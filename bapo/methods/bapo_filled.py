@@ -1,0 +1,28 @@
+"""A control: dynamic sampling fills the batch with fresh groups."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bapo.methods.bapo import Groups
+from bapo.methods.bapo_x1 import BAPOWithX1Only
+from bapo.methods.base import Batch, Sampler
+from bapo.methods.dapo import DAPOConfig, dynamic_sampling
+
+
+class BAPOFilled(BAPOWithX1Only):
+    """X1 filled up by dynamic sampling, as DAPO's batch: the most that X2 and X3 could add by filling the batch.
+
+    Loss, clip interval and KL are BAPO's, so that DAPO's batch stands apart from DAPO's loss. Further prompts are
+    answered by the rollout policy.
+    """
+
+    title = "+BAPO, X1 filled"
+    summary = "control that should gain: BAPO whose batch is filled with fresh groups"
+    source = "control of paper eq. 5; DAPO's dynamic sampling"
+    cost = "1 to 4 x rollouts"
+
+    def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
+        keep, most = partial(self.filtered_fresh, step), DAPOConfig().max_generation_batches
+        groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, most, policy="rollout")
+        return self.batch(drawn, groups[: self.batch_size], [], [], [])

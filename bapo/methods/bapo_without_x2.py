@@ -1,0 +1,18 @@
+"""BAPO without re-evaluated hard prompts (Table 1, Figure 6)."""
+
+from __future__ import annotations
+
+from bapo.methods.bapo import BAPO, Groups
+from bapo.methods.base import Sampler
+
+
+class BAPOWithoutX2(BAPO):
+    """The batch is X1 + X3, without regeneration."""
+
+    title = "+BAPO w/o X2"
+    summary = "the paper's ablation: BAPO with X1 and X3 only"
+    source = "paper section 5.2, Table 1"
+    cost = "1 x rollouts, fewer updates"
+
+    def improved_hard(self, step: int, sampler: Sampler) -> tuple[Groups, Groups]:
+        return [], []

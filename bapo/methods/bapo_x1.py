@@ -1,0 +1,15 @@
+"""BAPO with X1 alone."""
+
+from __future__ import annotations
+
+from bapo.methods.bapo_without_x2 import BAPOWithoutX2
+from bapo.methods.bapo_without_x3 import BAPOWithoutX3
+
+
+class BAPOWithX1Only(BAPOWithoutX2, BAPOWithoutX3):
+    """The batch is X1: what is left of BAPO is the delay, the filter, the clip interval at 1 and the KL to alpha."""
+
+    title = "+BAPO, X1 only"
+    summary = "control: BAPO's delay, filter, clip interval and KL, without its buffers"
+    source = "control of paper eq. 5"
+    cost = "1 x rollouts, fewer updates"

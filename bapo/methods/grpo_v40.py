@@ -1,0 +1,25 @@
+"""A control: GRPO in the stages of mu_grpo, in each of which one policy generates all responses."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from bapo.methods.base import Centre
+from bapo.methods.parts.delayed import DelayedConfig, DelayedGRPO
+
+
+class GRPOv40Config(DelayedConfig):
+    v: PositiveInt = 40
+    sync_phase: Literal["literal", "first"] = "first"
+    clip_centre: Centre = "one"
+
+
+class GRPOv40(DelayedGRPO):
+    """Off-policy GRPO with the stages of mu-GRPO, and the clip interval of PPO."""
+
+    Config = GRPOv40Config
+    title = "+GRPO (v = 40)"
+    summary = "control: GRPO on the responses of `mu_grpo`, whose rollout policy serves v = 40 steps"
+    source = "control of methods for stale responses"

@@ -1,0 +1,48 @@
+"""GSPO: one importance ratio a sequence, with a matching clip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pydantic import NonNegativeFloat, PositiveFloat, model_validator
+
+from bapo.algorithm.losses import LossInputs
+from bapo.methods.base import KL, Method, MethodConfig, OpenShare
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class GSPOConfig(MethodConfig):
+    clip_low: OpenShare = 3e-4
+    clip_high: PositiveFloat = 4e-4
+    dual_clip: float = 0.0
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat | None = 0.0
+
+    @model_validator(mode="after")
+    def _gspo(self) -> Self:
+        self.require(self.clip_centre == "one", "clip_centre", "must be one: the centre pi_k / alpha is a token's")
+        return self
+
+
+class GSPO(Method):
+    """Group sequence policy optimization (Zheng et al. 2507.18071, eq. 5-7; verl's policy loss ``gspo``).
+
+    GRPO with the ratio s(y) = (pi_theta(y) / alpha(y))^(1/|y|), clipped to [1 - 3e-4, 1 + 4e-4].
+    """
+
+    Config = GSPOConfig
+    config: GSPOConfig
+    title = "+GSPO"
+    summary = "GRPO with one importance ratio a sequence"
+    source = "Zheng et al. 2507.18071; verl policy loss gspo"
+
+    def ratio(self, inputs: LossInputs) -> Tensor:
+        """Return s(y) [N, T], the geometric mean over the response, with each token's log-probability gradient.
+
+        s(y) pi(y_t) / sg[pi(y_t)] (GSPO-token, eq. 7; the log clamped at 10 as in verl).
+        """
+        new, old, mask = inputs.logprobs, inputs.behaviour_logprobs, inputs.mask
+        mean = ((new - old) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
+        return (new - new.detach() + mean.detach()).clamp(max=10.0).exp()

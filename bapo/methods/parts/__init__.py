@@ -1,0 +1,1 @@
+"""What several methods share: no file here is a method by itself."""
