@@ -39,7 +39,7 @@ EXAMPLES = EXAMPLES_OF_ANALYSIS | {
     "run": ("bapo run table1", "bapo run table1 scale=smoke methods=grpo,bapo train.steps=50 -n"),
     "demo": ("bapo demo", "bapo demo seeds=2"),
     "plan": ("bapo plan table1", "bapo plan single_gpu scale=single_gpu"),
-    "init": ("bapo init my-study",),
+    "init": ("bapo init my-study", "bapo init my-study --task rows"),
     "grade": (
         "bapo grade --task countdown RESPONSES.jsonl",
         "bapo grade --task mathematics --second math-verify RESPONSES.jsonl",
@@ -142,7 +142,11 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
     sub.add_argument("--out", type=Path, metavar="FILE", required=True, help="where to write")
     text = "Write a project of your own: a task, a method and a study to begin with."
-    command("init", "bapo.init:main", text).add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
+    sub = command("init", "bapo.init:main", text)
+    sub.add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
+    kinds = ("generator", "rows", "reasoning-gym")
+    text = "problems that a class draws, rows of a file, or a data set of reasoning-gym (default: generator)"
+    sub.add_argument("--task", choices=kinds, default=kinds[0], help=text)
     command("methods", "bapo.methods:show", "List the methods.")
     text = "Estimate what a target of the workflow will cost, before anything runs."
     workflow("plan", "bapo.plan.costs:main", text, "TARGET or KEY=VALUE")

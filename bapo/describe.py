@@ -70,7 +70,9 @@ def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Jso
     """Describe a run's method; a tuned run's as the one that it stands for."""
     method = study.method_of(cell)
     shown = config.method if method == cell.method else settings.run(replace(cell, method=method)).method
-    content: Json = {"method": method, "method_title": shown.title, "kind": shown.kind}
+    own = study.file.name in places.own("study")  # the plus is of the paper's rows
+    title = shown.title.removeprefix("+") if own else shown.title
+    content: Json = {"method": method, "method_title": title, "kind": shown.kind}
     if cell in study.plain:
         chosen = (name for name in cell.method.split("+") if name not in method.split("+"))
         content["tuned"] = [places.variants()[name][1]["title"] for name in chosen]

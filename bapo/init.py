@@ -1,28 +1,45 @@
-"""``bapo init``: a project that runs as it is."""
+"""``bapo init``: a project whose own task trains and ends in a table as it is."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from pathlib import Path
+from string import Template
 
-from bapo.errors import UserError
+from bapo.errors import UserError, require_extra
 from bapo.experiments.places import suite_folder
 
-TEMPLATE = Path(__file__).parent / "templates" / "project"
+TEMPLATES = Path(__file__).parent / "templates"
+#: kind of task -> the name of the example's task and study, and the extra and package that it needs
+TASKS = {
+    "generator": ("ordering", "", ""),
+    "rows": ("capitals", "gguf", "gguf"),
+    "reasoning-gym": ("chain_sum", "gym", "reasoning_gym"),
+}
 
 
-def write(folder: Path) -> list[str]:
-    """Write the project into a new or empty folder. Returns its files. Raises UserError where something lies there."""
+def write(folder: Path, task: str = "generator") -> list[str]:
+    """Write the project into a new or empty folder. Returns its files. Raises UserError where something lies there.
+
+    task: a key of TASKS.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not empty; name a new folder")
-    shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("project", task.replace("-", "_")):
+        shutil.copytree(TEMPLATES / part, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(suite_folder() / "workflows" / "profiles", folder / "profiles")
+    for file in (folder / "README.md", folder / "Snakefile"):
+        text = Template(file.read_text(encoding="utf-8")).substitute(task=TASKS[task][0])
+        file.write_text(text, encoding="utf-8")
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, task: str) -> None:
     """Write the project and say what to do next."""
-    for file in write(folder):
+    _, extra, package = TASKS[task]
+    if extra:
+        require_extra(extra, package)
+    for file in write(folder, task):
         print(f"  {file}")
     print(f"Now: cd {folder} && bapo run scale=smoke", file=sys.stderr)

@@ -135,6 +135,8 @@ def table(compared: Compared) -> Table:
         if compared.short.get(row.method)
     ]
     rows = [_cells(compared, row) for row in compared.rows]
+    if all(row["The paper's"] == text.MISSING for row in rows):
+        rows = [{name: cell for name, cell in row.items() if name != "The paper's"} for row in rows]
     return Table.of(compared.block.title, rows, "l" + "r" * (len(rows[0]) - 2) + "l", below)
 
 

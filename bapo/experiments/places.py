@@ -18,6 +18,8 @@ VARIANTS = "variants.yaml"
 GROUPS = ("scale", "task", "setting", "model", "method", "tracking")
 #: the groups whose choices may carry variants (``method=bapo+rollouts``)
 VARIED = ("model", "method")
+#: group -> the key of its files that names a class
+CODE = {"method": "algorithm", "task": "code", "model": "code"}
 
 
 def suite_folder() -> Path:
@@ -86,7 +88,19 @@ def require_name(where: str, group: str, value: str) -> None:
     name, *others = value.split("+") if group in VARIED else [value]
     for kind, each in ((group, name), *(("variant", v) for v in others)):
         if each not in options(kind):
-            raise UserError(unknown(where, f"unknown {kind} '{each}'", each, options(kind)))
+            raise UserError(
+                _missing(where, kind, each) or unknown(where, f"unknown {kind} '{each}'", each, options(kind))
+            )
+
+
+def _missing(where: str, group: str, name: str) -> str:
+    """Say what of a name lies in the working directory, and what it lacks; "" where nothing does."""
+    stated, code = Path("experiments", group, f"{name}.yaml"), Path(f"{group}s", f"{name}.py")
+    if stated.is_file() and project.folder() is None:
+        return f"{where}: {stated} is not read, as this folder has no {project.MARK} and so is no project; create one"
+    if code.is_file() and not stated.is_file() and group in CODE:
+        return f"{where}: {code} is there, but not registered; write `{CODE[group]}: {code}:CLASS` into {stated}"
+    return ""
 
 
 def file_of(group: str, name: str) -> Path:

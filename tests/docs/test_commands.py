@@ -1,8 +1,8 @@
 """Every command of the pages is one that its program takes: words are parsed, configurations composed, targets found.
 
-What the commands do is tested where their code is; the pages' projects run in tests/project. Dry runs of Snakemake take
-seconds, so all targets that the pages ask for with the same options are asked for together. A program that no function
-here knows fails its block.
+What the commands do is tested where their code is; the projects of ``bapo init`` run in tests/project. Dry runs of
+Snakemake take seconds, so all targets that the pages ask for with the same options are asked for together. A program
+that no function here knows fails its block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from support.configs import forget
-from support.pages import Block, blocks, commands, example, write_examples
+from support.pages import Block, blocks, commands, example
 from support.paths import ROOT
 from support.workflow import dry_run
 
@@ -43,7 +43,7 @@ JOBS = ("data", "base", "train", "evaluate")
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like this checkout, with the README's example method installed and the pages' projects."""
+    """A folder like this checkout, with the README's example method installed."""
     folder = tmp_path_factory.mktemp("checkout")
     for path in ROOT.iterdir():
         if not path.name.startswith(".") and path.name not in ("experiments", "results", "wandb"):
@@ -58,8 +58,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "site/positive_only-1.0.dist-info/METADATA": metadata,
         "site/positive_only-1.0.dist-info/entry_points.txt": points,
     }
-    for name in ("sums", "capitals", "chain_sum"):  # whose files docs/project.md shows
-        write_examples(folder / name, f"experiments/task/{name}.yaml", f"experiments/setting/laptop_{name}.yaml")
     for file, text in files.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text, encoding="utf-8")

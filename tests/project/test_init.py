@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 from support import workflow
-from support.pages import blocks, commands
+from support.configs import forget
+from support.pages import blocks, commands, example
 from support.paths import ROOT
 
 from bapo import init
+from bapo.describe import study_content
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
+from bapo.experiments.settings import read_settings
+from bapo.experiments.studies import study_of
 from bapo.store.files import SUMMARY, read_json
 from bapo.tasks.job import make_data
 
@@ -31,6 +35,28 @@ def snakemake(project: Path, *words: str, status: int = 0) -> str:
     done = workflow.snakemake(project, *words, file=project / "Snakefile")
     assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", init.TASKS)
+def test_the_example_of_every_kind_is_a_study_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    init.write(tmp_path / "mine", kind)
+    monkeypatch.chdir(tmp_path / "mine")
+    forget()
+    name = init.TASKS[kind][0]
+    for scale in ("smoke", "laptop"):
+        settings = read_settings({"scale": scale})
+        content = study_content(study_of(name, settings), settings, titles=False)
+        titles = {cell["method_title"] for cell in content["cells"]}
+        assert {"GRPO", "Positive only"} <= titles and not any(title.startswith("+") for title in titles)
+    assert "$" not in Path("README.md").read_text() and f"bapo run {name} " in Path("Snakefile").read_text()
+
+
+@pytest.mark.parametrize("name", ["capitals", "chain_sum"])
+def test_the_page_shows_the_class_of_the_example(name: str) -> None:
+    (file,) = init.TEMPLATES.glob(f"*/tasks/{name}.py")
+    assert file.read_text().endswith(example("python", f"tasks/{name}.py").partition("\n")[2])
 
 
 @pytest.mark.system
@@ -48,6 +74,13 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: 
         ("tasks/ordering.py", "def verify(", "def verity(", r"tasks/ordering\.py:Ordering: needs verify"),
         ("experiments/setting/laptop_ordering.yaml", "noise: 0.5", "noize: 0.5", r"data\.generator\.noize: .*'noise'"),
         ("experiments/setting/smoke_ordering.yaml", "", None, r"mine/\S+/smoke_ordering\.yaml: missing"),
+        ("bapo.yaml", "", None, r"experiments/task/ordering\.yaml is not read, as this folder has no bapo\.yaml"),
+        (
+            "experiments/task/ordering.yaml",
+            "",
+            None,
+            r"not registered; write `code: tasks/ordering\.py:CLASS` into experiments/task/ordering\.yaml",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: str | None, message: str) -> None:
@@ -110,7 +143,7 @@ def test_the_pages_commands_run_in_a_new_environment(environment: Path, tmp_path
     assert not any(f"{ROOT}/" in text for text in said.values())
     results = project / "results/smoke"
     table = (results / "tables/comparison_ordering.md").read_text()
-    assert all(title in table for title in ("+GRPO", "+BAPO", "+Positive only"))
+    assert all(f"| {title} |" in table for title in ("GRPO", "BAPO", "Positive only")) and "The paper's" not in table
     assert (results / "tables/comparison_ordering_training_curves.svg").stat().st_size
     page = (results / "report.html").read_text()
     assert "<h1>My study" in page and 'alt="Comparison ordering training curves"' in page

@@ -1,4 +1,4 @@
-"""Tasks of reasoning-gym: the page's example from data to evaluation, splits, scores and what is refused."""
+"""Tasks of reasoning-gym: the example from data to evaluation, splits, scores and what is refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.configs import changed, forget
-from support.pages import write_examples
 
-from bapo import seeds, tasks
+from bapo import init, seeds, tasks
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
@@ -23,19 +22,18 @@ from bapo.tasks.job import make_data
 
 pytestmark = pytest.mark.skipif(not find_spec("reasoning_gym"), reason="reasoning-gym is not installed (extra `gym`)")
 
-FILES = ("tasks/chain_sum.py", "experiments/task/chain_sum.yaml")
-SETTINGS = ("experiments/setting/laptop_chain_sum.yaml", "experiments/setting/smoke_chain_sum.yaml")
 SMOKE = ["scale=smoke", "task=chain_sum", "method=grpo"]
 TEN = {"min_terms": 1, "max_terms": 1, "max_digits": 1}  # arguments of ten questions
 SPLITS = ("train", "probe", "gym_test")
 
 
 @pytest.fixture
-def project(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_examples(empty, *FILES, *SETTINGS)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    init.write(tmp_path / "mine", "reasoning-gym")
+    monkeypatch.chdir(tmp_path / "mine")
     forget()
     monkeypatch.setattr(pool.shared(reasoning_gym.__name__), "wall_seconds", 60.0)  # a busy machine changes no verdict
-    return empty
+    return tmp_path / "mine"
 
 
 def generated(*overrides: str) -> object:
@@ -44,7 +42,7 @@ def generated(*overrides: str) -> object:
 
 
 @pytest.mark.slow
-def test_the_pages_task_is_trained_and_evaluated_and_learns(project: Path) -> None:
+def test_the_examples_task_is_trained_and_evaluated_and_learns(project: Path) -> None:
     """The base solves some problems and not all; sampled responses are graded, and the probe's accuracy rises."""
     import pandas as pd
 

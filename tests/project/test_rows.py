@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.configs import forget
-from support.pages import write_examples
 
-from bapo import tasks
+from bapo import init, tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity
@@ -107,16 +106,16 @@ def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> 
     assert make_data(configuration())["problems"]["train"]["rows"] == 1  # rows that are the probe's
 
 
-def test_the_pages_class_grades_the_pages_rows(project: Path) -> None:
-    named = ("experiments/task/capitals.yaml", "experiments/setting/laptop_capitals.yaml", "tasks/capitals.py", "sets")
-    write_examples(project, *named)
+def test_the_examples_class_grades_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init.write(tmp_path / "mine", "rows")
+    monkeypatch.chdir(tmp_path / "mine")
     forget()
     summary = make_data(compose_config(["task=capitals"]))
     sizes = {name: counts["problems"] for name, counts in summary["problems"].items()}
-    assert sizes == {"train": 4, "probe": 2, "capitals_test": 2}
-    truth = read_problems(project / "results/laptop/capitals/data/capitals_test.parquet")[0].ground_truth
+    assert sizes == {"train": 116, "probe": 16, "capitals_test": 38}
+    truth = read_problems(Path("results/laptop/capitals/data/capitals_test.parquet"))[0].ground_truth
     verify = tasks.get("capitals").verify
-    assert verify("<answer>líma.</answer>", truth).correct and not verify("<answer>Cusco</answer>", truth).correct
+    assert verify(" madríd.", truth).correct and not verify("Toledo", truth).correct
 
 
 def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path) -> None:

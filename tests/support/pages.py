@@ -45,13 +45,10 @@ def example(language: str, file: str) -> str:
 
 
 def write_examples(folder: Path, *files: str) -> None:
-    """Write files as the pages show them; ``sets`` stands for the rows of docs/project.md."""
-    found = {file: example("python" if file.endswith(".py") else "yaml", file) for file in files if file != "sets"}
-    for file, first in (("train.csv", "question,capital\n"), ("test.jsonl", '{"problem": ')) if "sets" in files else ():
-        (found[f"sets/{file}"],) = (b.text for b in blocks() if b.language == "text" and b.text.startswith(first))
-    for file, text in found.items():
+    """Write files as the pages show them."""
+    for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text, encoding="utf-8")
+        (folder / file).write_text(example("python" if file.endswith(".py") else "yaml", file), encoding="utf-8")
 
 
 def commands(block: Block) -> Iterator[list[str]]:

@@ -32,8 +32,8 @@ class Ordering(GeneratedTask):
 
     name = "ordering"
     ability = "ordering"
-    benchmarks = {"ordering_test": "Ordering"}  # noqa: RUF012
-    splits = {"plain": tuple(SHARES)}  # noqa: RUF012
+    benchmarks = {"ordering_test": "Ordering"}
+    splits = {"plain": tuple(SHARES)}
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         answer = "".join(response.split())

@@ -6,7 +6,7 @@ from bapo.methods.base import Batch, Method
 
 
 class PositiveOnly(Method):
-    title = "+Positive only"
+    title = "Positive only"
     summary = "GRPO on groups that were solved at least once"
     source = "an example"
 
