@@ -88,14 +88,17 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("overview", _overview, studies, OUT)
 
     license = ("--license", {"metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
-    command("export", _export, RESULTS, path("--out", "CRATE", "a new folder", required=True), license)
-    command("verify", _verify, path("crate", "CRATE", "the folder of a crate"))
+    command("export", _export, RESULTS, path("--out", "ARCHIVE", "a new folder", required=True), license)
+    command("verify", _verify, path("crate", "ARCHIVE", "the folder of an archive"))
     command("evidence", _evidence, STUDY, OUT)
     command("unpack", _unpack, path("evidence", "FILE.zip", "evidence/SCALE/*.zip", nargs="+"), OUT)
     command(
         "compare",
         _compare,
-        *(path(side, side.upper(), "a folder of results or of a crate, or a file of evidence") for side in "ab"),
+        *(
+            path(side, side.upper(), "a folder of results or of an archive, or the file of a published study")
+            for side in "ab"
+        ),
     )
 
     names = ("--study", {"nargs": "*", "default": [], "metavar": "NAME", "help": "whose rows are shown"})

@@ -11,10 +11,10 @@ OF_ANALYSIS = {
     "import": "Import another project's training log or evaluation as a run directory.",
     "watch": "Show progress.",
     "report": "Write one HTML page of a scale's results that opens from disk.",
-    "export": "Pack a scale's results as an RO-Crate.",
-    "verify": "Check that an RO-Crate is whole and unchanged (exit status 0) or not (1).",
-    "evidence": "Pack what tables and figures read of a study's runs into one file of at most 1 MB.",
-    "unpack": "Write the runs of evidence into a folder that every other command reads.",
+    "export": "Pack a scale's results as an archive (RO-Crate).",
+    "verify": "Check that an archive (RO-Crate) is whole and unchanged (exit status 0) or not (1).",
+    "evidence": "Publish a study: pack what tables and figures read of its runs into one file of at most 1 MB.",
+    "unpack": "Unpack a published study into a folder that every other command reads.",
     "compare": "Compare two results number by number; exit status 0: all agree, 1: not all.",
 }
 

@@ -97,7 +97,7 @@ TABLES = _named(
 #: tables that no study names: every study's comparison, and one of MAIN's runs with files of other names
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
-    Product(GATES, "Gates and decision, written down before the runs", "beyond.gates"),
+    Product(GATES, "Positive controls and decision, written down before the runs", "beyond.gates"),
     Product(SOLVE_RATE, "Training prompts by the base model's solve rate", "beyond.solve_rate"),
     Product(SPECIFICATIONS, "Every difference by each standard test", "beyond.specifications"),
     Product(FIRST_LOOK, "First look", "tables.first_look"),

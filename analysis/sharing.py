@@ -139,7 +139,7 @@ def problems(folder: Path) -> list[str]:
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise UserError(f"{folder}: {SUMS} is missing or no text; name a crate of `bapo export`") from None
+        raise UserError(f"{folder}: {SUMS} is missing or no text; name an archive of `bapo export`") from None
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     own = {name: sha256(folder / name) for name in sorted(_names(folder) - {SUMS})}
     found = [f"{name} is missing" for name in sorted(sums.keys() - own)]

@@ -47,7 +47,7 @@ def study_of_wildcard(wildcards):
 def judged():
     """List the studies that the ledger reads."""
     if products.own_studies(SETTINGS.scale):
-        raise UserError("claims: this project has none; the ledger is that of the suite's own studies")
+        raise UserError("claims: this project has none; the claim check is that of the suite's own studies")
     return products.judged(SETTINGS.scale, SCALE)
 
 

@@ -141,10 +141,10 @@ rule gates:
     params:
         out=folder_of_output,
         identity=analysis_identity,
-        title=lambda wildcards, output: f"Gates: {wildcards.study}",
+        title=lambda wildcards, output: f"Positive controls: {wildcards.study}",
         call=python("analysis", "gates"),
     message:
-        "Gates: {wildcards.study}"
+        "Positive controls: {wildcards.study}"
     shell:
         "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
@@ -237,10 +237,10 @@ rule claims:
     params:
         out=folder_of_output,
         identity=analysis_identity,
-        title=lambda wildcards, output: "Ledger of claims",
+        title=lambda wildcards, output: "Claim check",
         call=python("analysis", "claims"),
     message:
-        "Ledger of claims"
+        "Claim check"
     shell:
         "{params.call} --study {input.studies:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 

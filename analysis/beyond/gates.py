@@ -81,7 +81,7 @@ class Gate(Quantity):
     family: ClassVar[str] = ""
 
     def verdict(self, estimate: Estimate, p: float) -> str:
-        return "holds" if meets(estimate, self.must, p) else "fails"
+        return "passed" if meets(estimate, self.must, p) else "failed"
 
     def words(self) -> tuple[str, str]:
         """Return what it says, and its rules."""
@@ -123,7 +123,7 @@ class Registered(Part):
 
 @dataclass(frozen=True)
 class Judged:
-    """A gate or a decision with its estimate, in points, and what it says: holds, fails, support, ..."""
+    """A gate or a decision with its estimate, in points, and what it says: passed, failed, support, ..."""
 
     of: Gate | Decision
     estimate: Estimate
@@ -271,14 +271,14 @@ class Bases:
 
 def sentence(judged: Sequence[Judged], rules: Registered) -> str:
     """Say first what the study can say."""
-    failed = [each.of.words()[0] for each in judged if each.verdict == "fails"]
+    failed = [each.of.words()[0] for each in judged if each.verdict == "failed"]
     if failed:
-        return f"This testbed cannot test the claim that {rules.claim}. What fails is: {'; '.join(failed)}."
+        return f"This setup cannot test the claim that {rules.claim}. What failed is: {'; '.join(failed)}."
     if not rules.decisions:
-        return f"Every gate holds, so this testbed can test the claim that {rules.claim}."
+        return f"Every positive control passed, so this setup can test the claim that {rules.claim}."
     first = judged[len(rules.gates)]
     answer = f"{first.verdict.capitalize()}: {text.change(first.estimate, 1)}"
-    return f"Every gate holds. {first.of.words()[0]} {answer}."
+    return f"Every positive control passed. {first.of.words()[0]} {answer}."
 
 
 def write(study: Study, out: Path) -> list[Path]:
@@ -304,8 +304,8 @@ def write(study: Study, out: Path) -> list[Path]:
             compared += f", less {of.less.of} minus {of.less.minus}" if of.less else ""
             lines.append([says, compared, of.measure, text.change(each.estimate, 1), rule, each.verdict])
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
-        tables.append(Table(f"Gates: {title}", HEADER, lines, "lllrll"))
+        tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
         first.append(sentence(judged, rules))
     notes = text.words("gates_of_bases" if rules.unit == "base" else GATES)
-    page = Page.of(study, f"Gates: {study.title}", tables, notes, introduction=first)
+    page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)

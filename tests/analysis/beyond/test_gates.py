@@ -182,10 +182,10 @@ DECISION = {"asks": "Is BAPO better?", "measure": "accuracy", "of": "bapo", "min
 @pytest.mark.parametrize(
     ("must", "support", "contradiction", "verdicts"),
     [
-        ("mean >= 15", "mean > 10", "high < 10", ["holds", "support"]),
-        ("mean >= 15", "low > 0", "high < 10", ["holds", "undecided"]),
-        ("mean >= 15", "low > 0", "mean > 10", ["holds", "contradiction"]),
-        ("mean >= 90", "mean > 10", "high < 10", ["fails", "support"]),
+        ("mean >= 15", "mean > 10", "high < 10", ["passed", "support"]),
+        ("mean >= 15", "low > 0", "high < 10", ["passed", "undecided"]),
+        ("mean >= 15", "low > 0", "mean > 10", ["passed", "contradiction"]),
+        ("mean >= 90", "mean > 10", "high < 10", ["failed", "support"]),
     ],
 )
 def test_the_page_says_first_what_the_study_can_say(
@@ -195,7 +195,9 @@ def test_the_page_says_first_what_the_study_can_say(
     asked = with_rules(tmp_path, monkeypatch, gates=[{**GATE, "must": [must]}], decisions=[decision])
     csv, page, _ = gates.write(asked, tmp_path / "out")
     assert pd.read_csv(csv)["verdict"].tolist() == verdicts
-    first = "Every gate holds" if verdicts[0] == "holds" else "This testbed cannot test the claim that it helps"
+    first = (
+        "Every positive control passed" if verdicts[0] == "passed" else "This setup cannot test the claim that it helps"
+    )
     assert page.read_text().splitlines()[2].startswith(f"- {first}")
 
 
