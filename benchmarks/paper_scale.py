@@ -1,8 +1,10 @@
 """Write the table of docs/paper_scale.md: ``python benchmarks/paper_scale.py``, with ``single_gpu`` that of its page.
 
+With ``overhead`` it is the table of what BAPO's own work adds to a step of verl's GRPO.
+
 A row for every run of the scale's listed studies, whatever its seed. Memory a GPU is that by which verl's micro-batches
 are cut (``bapo/engines/verl/memory.py``). Host memory: a delayed rollout policy is kept as float32 shards, 4 P on all
-ranks together, and twice that while it is pushed; a policy that is kept there itself takes 16 P, the reference 2 P.
+ranks together, and twice that from its first push on; a policy that is kept there itself takes 16 P, the reference 2 P.
 """
 
 from __future__ import annotations
@@ -36,6 +38,51 @@ def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, flo
     share = config.verl.gpu_memory_utilization
     of_host = 8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config) + 2 * method.needs_reference
     return size.training(micro) / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
+
+
+#: bytes a second between a GPU and pinned host memory, of PCIe's 25e9; and of a push, as seen with 135 million weights
+COPIED, PUSHED = 10e9, 0.9e9
+#: of so many groups one has its log-probabilities compared (bapo/engines/verl/sampler.py)
+COMPARED = 16
+
+
+def added(config: Config, gpus: int) -> tuple[float, float, float]:
+    """Return the seconds a step that BAPO takes over GRPO for the same rollouts and rows: copies, comparison, pushes.
+
+    In v - 1 of v steps alpha takes the weights' place twice, for the push and for the comparison, with three copies of
+    a rank's shards each: out, in, back. In the other step alpha is copied once. The re-evaluation of every m-th step
+    needs one push more. GRPO of verl compares nothing.
+    """
+    m = config.method
+    shards = 4 * costs.parameters(config) / gpus
+    copies = (6 * (m.v - 1) + 1) / m.v * shards / COPIED
+    tokens = config.train.batch_size * config.train.group_size / COMPARED
+    tokens *= (config.sampling.max_prompt_tokens + config.sampling.max_response_tokens) / 2
+    comparison = 2 * costs.parameters(config) * tokens / (gpus * costs.PEAK * costs.TRAINING)
+    return copies, comparison, 4 * costs.parameters(config) / PUSHED / m.m
+
+
+def overhead() -> str:
+    """Return the Markdown of what BAPO adds, for models of several sizes."""
+    lines = ["| model | GPUs | GRPO, s a step | copies of weights | comparison | pushes | sum | of GRPO's step |"]
+    lines.append("| :-- |" + " --: |" * 7)
+    for scale, task, model in OVERHEAD:
+        grpo, bapo = (configuration.run_config(scale, task, model, method, 1) for method in ("grpo", "bapo"))
+        gpus = grpo.verl.gpus_per_node or 8
+        step, parts = sum(costs.step_seconds(grpo, gpus)), added(bapo, gpus)
+        numbers = [*(f"{value:.1f}" for value in (*parts, sum(parts))), f"{sum(parts) / step:.1%}"]
+        lines.append("| " + " | ".join([grpo.model.title, str(gpus), f"{step:.0f}", *numbers]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+#: single GPUs first
+OVERHEAD = (
+    ("single_gpu", "mathematics", "qwen2.5-0.5b-instruct"),
+    ("single_gpu", "countdown", "qwen2.5-1.5b"),
+    ("paper", "countdown", "qwen2.5-math-1.5b"),
+    ("paper", "countdown", "qwen2.5-math-7b"),
+    ("paper", "mathematics", "qwen3-8b"),
+)
 
 
 def smallest_card(config: Config) -> int:
@@ -75,5 +122,6 @@ def table(scale: str = "paper") -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("scale", nargs="?", choices=LISTED, default="paper")
-    print(table(parser.parse_args().scale), end="")
+    parser.add_argument("scale", nargs="?", choices=[*LISTED, "overhead"], default="paper")
+    asked = parser.parse_args().scale
+    print(overhead() if asked == "overhead" else table(asked), end="")

@@ -115,6 +115,17 @@ def test_the_document_holds_the_table_of_every_run(scale: str) -> None:
     assert len(table.splitlines()) == 2 + len({(c.task, c.model, c.method) for c in cells})
 
 
+def test_what_bapo_adds_to_a_step_by_hand() -> None:
+    """A 7B model on eight GPUs, v = m = 5."""
+    parts = paper_scale.added(run("paper", "countdown", "qwen2.5-math-7b", "bapo"), 8)
+    shards, compared = 4 * 7.62e9 / 8, 256 * 8 / 16 * (512 + 2048) / 2
+    copies = (4 * 2 * 3 + 1) / 5 * shards / 10e9
+    assert parts == pytest.approx((copies, 2 * 7.62e9 * compared / (8 * 312e12 * 0.35), 4 * 7.62e9 / 0.9e9 / 5))
+    page, table = (ROOT / "docs" / "paper_scale.md").read_text(encoding="utf-8"), paper_scale.overhead()
+    assert f"\n{table}\n" in page, "benchmarks/paper_scale.py overhead"
+    assert all(float(line.split("|")[-2].strip(" %")) < 5 for line in table.splitlines()[2:])
+
+
 # ------------------------------------------------------------------------------------------------ what jobs ask for
 
 AT_LAPTOP = (Settings(), Cell("countdown", "qwen2-112k", "bapo", 1))

@@ -173,6 +173,15 @@ def test_the_delayed_policy_is_pushed_and_the_current_one_put_back(tmp_path: Pat
         worker.pushed(DELAYED, version=99)
     torch.testing.assert_close(list(worker.actor.engine.module.parameters()), new, rtol=0, atol=0)
     torch.testing.assert_close(worker.pushed(CURRENT), new, rtol=0, atol=0)
+    # the places of both copies in host memory are taken again, so that they are pinned once
+    places = [s.data_ptr() for s in (*worker._snapshot, *worker._spare)]
+    worker.snapshot_rollout_policy()
+    torch.testing.assert_close(worker.pushed(DELAYED), new, rtol=0, atol=0)
+    assert [s.data_ptr() for s in (*worker._snapshot, *worker._spare)] == places and len(set(places)) == 4
+    with torch.no_grad():
+        for p, before in zip(worker.actor.engine.module.parameters(), old, strict=True):
+            p.copy_(before)
+    worker.snapshot_rollout_policy()
 
     worker.save_shards(str(tmp_path), ALPHA)
     assert len(load_file(tmp_path / "rollout_policy_rank0_of_1.safetensors")) == 2
