@@ -33,8 +33,10 @@ GATES = "gates"
 SOLVE_RATE = "solve_rate"
 #: the table of every difference to the reference by each standard test
 SPECIFICATIONS = "specifications"
+#: the table of sigmoid fits of the curves that a study evaluates
+ASYMPTOTE = "asymptote"
 #: tables that every study may have, each in files of its own
-PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS)
+PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS, ASYMPTOTE)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -100,6 +102,7 @@ OTHERS = _named(
     Product(GATES, "Positive controls and decision, written down before the runs", "beyond.gates"),
     Product(SOLVE_RATE, "Training prompts by the base model's solve rate", "beyond.solve_rate"),
     Product(SPECIFICATIONS, "Every difference by each standard test", "beyond.specifications"),
+    Product(ASYMPTOTE, "Where training would end, by sigmoid fits", "beyond.asymptote", curves=True),
     Product(FIRST_LOOK, "First look", "tables.first_look"),
 )
 #: figures, the paper's in its order

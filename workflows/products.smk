@@ -123,17 +123,19 @@ rule comparison:
         "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
-# The gates and the decision that a study wrote down before its first run.
-rule gates:
+# A study's other tables: its gates and decisions, prompts by solve rate, specifications, asymptotes.
+rule table_of_study:
     input:
-        lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=False),
+        lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=True),
         study=STUDY,
     output:
-        report(TABLES / "gates_{study}.md", caption="report/product.rst", category="Comparisons"),
-        TABLES / "gates_{study}.csv",
-        TABLES / "gates_{study}.tex",
+        report(TABLES / "{table}_{study}.md", caption="report/product.rst", category="Comparisons"),
+        TABLES / "{table}_{study}.csv",
+        TABLES / "{table}_{study}.tex",
     log:
-        LOGS / "analysis" / "gates_{study}.log",
+        LOGS / "analysis" / "{table}_{study}.log",
+    wildcard_constraints:
+        table="|".join(name for name in products.PER_STUDY if name != products.COMPARISON),
     group:
         together("analysis")
     resources:
@@ -141,12 +143,12 @@ rule gates:
     params:
         out=folder_of_output,
         identity=analysis_identity,
-        title=lambda wildcards, output: f"Positive controls: {wildcards.study}",
-        call=python("analysis", "gates"),
+        title=lambda wildcards, output: f"{products.OTHERS[wildcards.table].title}: {wildcards.study}",
+        call=python("analysis"),
     message:
-        "Positive controls: {wildcards.study}"
+        "Table: {wildcards.table} of {wildcards.study}"
     shell:
-        "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
+        "{params.call} {wildcards.table:q} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 # What tables and figures read of a study's runs, in one file for the repository: `evidence/laptop/table1.zip`.

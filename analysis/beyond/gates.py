@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
 from analysis import probes, results, statistics, text
+from analysis.beyond import asymptote
 from analysis.page import Page, Table
 from analysis.products import GATES
-from analysis.results import AVERAGE, BASE
+from analysis.results import BASE
 from analysis.statistics import Estimate
 from analysis.study import Block, Study
 from bapo.errors import UserError
@@ -32,6 +33,10 @@ from bapo.validate import Part, parse_yaml, read
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
 ORDERS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Verdict")
+#: what a measure is made of: answers to the benchmarks, probes of training prompts, evaluated checkpoints
+OfAnswers = Literal["accuracy", "gain", "gain_share", "pass@32"]
+OfProbes = Literal["start", "fall", "unlocked", "never_solved"]
+OfCurves = Literal["asymptote", "prediction_error"]
 Rules = Annotated[list[Annotated[str, Field(pattern=RULE.pattern)]], Field(min_length=1)]
 
 
@@ -48,18 +53,22 @@ class Quantity(Part):
     measure: accuracy: at the end; gain: accuracy less the base model's; gain_share: the difference of two methods'
     accuracies in percent of the gain of ``minus`` over ``gain_from``, by default the base model; start: share of the
     probed training prompts at 0/G before training; fall: start less the same share at the end; unlocked: of the prompts
-    at 0/G in another seed's probe of the base, the share that the seed solves at the end.
-    problems: what accuracies are of: the benchmarks, each with the same weight, or the probe's held-out prompts.
-    prompts: a regular expression that the ids of the probed training prompts match.
+    at 0/G in another seed's probe of the base, the share that the seed solves at the end; never_solved: of the prompts
+    that no probe of the base solves, of any run of the reference, the same share; pass@32: the share of problems that
+    one of 32 samples solves; asymptote: of a sigmoid fit to the evaluated checkpoints against the rollouts;
+    prediction_error: the end that a fit to the first half predicts, less the end (analysis/beyond/asymptote.py).
+    minus: a method, or "base" with accuracy and pass@32.
+    problems: what accuracies are of: the benchmarks, each with the same weight, one of them by its name, or the probe's
+    held-out prompts. prompts: a regular expression that the ids of the probed training prompts match.
     less: a second difference that is taken off the first.
     """
 
-    measure: Literal["accuracy", "gain", "gain_share", "start", "fall", "unlocked"]
+    measure: OfAnswers | OfProbes | OfCurves
     of: str
     minus: str | None = None
     less: Pair | None = None
     gain_from: str = BASE
-    problems: Literal["benchmarks", "probe"] = "benchmarks"
+    problems: str = "benchmarks"
     prompts: str = ""
 
     @model_validator(mode="after")
@@ -175,6 +184,11 @@ class Runs:
 
     def estimate(self, quantity: Quantity) -> Estimate:
         """Return the estimate of a quantity over training seeds, in points."""
+        if quantity.measure in get_args(OfCurves):
+            sides = [self.curves(method) if method else None for method in (quantity.of, quantity.minus)]
+            assert sides[0] is not None
+            found = asymptote.estimate(sides[0], sides[1], quantity.measure)
+            return Estimate(100 * found.mean, 100 * found.se, found.df)
         ours = self.values(quantity, quantity.of)
         if quantity.minus is None:
             return statistics.clustered(ours.to_numpy())
@@ -186,84 +200,119 @@ class Runs:
             raise UserError(f"{self.study.name}: less and gain_from need unit: base")
         if quantity.measure != "gain_share":
             return statistics.clustered((ours - theirs).to_numpy())
-        base = 100 * self.accuracies(quantity.minus, quantity.problems)["start"][ours.index]
+        base = 100 * self.accuracies(quantity.minus, quantity)["start"][ours.index]
         (shares,) = statistics.share_of_gain(*([side.to_numpy()] for side in (ours, theirs, base)))
         return statistics.clustered(100 * shares)
 
-    def values(self, quantity: Quantity, method: str) -> pd.Series:
-        """Return the measure of each seed of a method, in points; of a share of the gain the accuracy."""
+    def curves(self, method: str) -> asymptote.Curves:
+        self._require(method)
+        return asymptote.read(self.block, method, self.study, "rollouts")
+
+    def _require(self, method: str) -> None:
         if method not in self.block.methods:
             path = places.file_of("study", self.study.name)
             raise UserError(f"{path}: {method} has no run at this scale; add it to methods")
+
+    def values(self, quantity: Quantity, method: str) -> pd.Series:
+        """Return the measure of each seed of a method, in points; of a share of the gain the accuracy.
+
+        The base model has the same number beside every seed.
+        """
+        if method == BASE and quantity.measure in ("accuracy", "pass@32"):
+            runs = self.evaluated[quantity.of].seeds
+            return pd.Series(100 * _mean(self.evaluated[BASE], quantity, self.study)[0], runs)
+        self._require(method)
+        if quantity.measure == "pass@32":
+            row = self.evaluated[method]
+            return pd.Series(100 * _mean(row, quantity, self.study), row.seeds)
         if quantity.measure in ("accuracy", "gain", "gain_share"):
-            found = self.accuracies(method, quantity.problems)
+            found = self.accuracies(method, quantity)
             return 100 * (found["end"] - found["start"] if quantity.measure == "gain" else found["end"])
         probed = probes.read(self.block, method, self.study, prompts=quantity.prompts)
         if quantity.measure == "unlocked":
             shares = probed.across(probed.steps[-1], probes.improved)
+        elif quantity.measure == "never_solved":
+            base = probes.read(self.block, self.study.reference, self.study, prompts=quantity.prompts)
+            never = np.sum(base.at(0), axis=0) == 0
+            if not never.any() or not probed.same_prompts or probed.prompts[0] != base.prompts[0]:
+                raise UserError(f"{self.study.name}: {method} and the base share no probed prompt that is never solved")
+            shares = np.array([np.mean(counts[never] > 0) for counts in probed.at(probed.steps[-1])])
         else:
             start, end = (np.array([np.mean(c == 0) for c in probed.at(probed.steps[i])]) for i in (0, -1))
             shares = {"start": start, "fall": start - end}[quantity.measure]
         return pd.Series(100 * shares, probed.seeds)
 
-    def accuracies(self, method: str, problems: str) -> pd.DataFrame:
+    def accuracies(self, method: str, quantity: Quantity) -> pd.DataFrame:
         """Return the accuracy of each seed of a method at its ``end``, and at its ``start``: that of its base model."""
-        if problems == "probe":
+        if quantity.problems == "probe":
             probed = probes.read(self.block, method, self.study, "probe")
             ends = {"start": probed.steps[0], "end": probed.steps[-1]}
             shares = {name: [c.mean() / probed.samples for c in probed.at(step)] for name, step in ends.items()}
             return pd.DataFrame(shares, probed.seeds)
-        row, base = (self.evaluated[name].mean(AVERAGE) for name in (method, BASE))
-        return pd.DataFrame({"start": base.mean, "end": row.seed_means}, self.evaluated[method].seeds)
+        end, start = (_mean(self.evaluated[name], quantity, self.study) for name in (method, BASE))
+        return pd.DataFrame({"start": start[0], "end": end}, self.evaluated[method].seeds)
+
+
+def _tables(row: results.Result, quantity: Quantity, study: Study) -> list[np.ndarray]:
+    """Return what a quantity is of in a row: accuracies, or pass@32, of its benchmarks [S, n] each."""
+    names = list(row.accuracy) if quantity.problems == "benchmarks" else [quantity.problems]
+    if unknown := [name for name in names if name not in row.accuracy]:
+        raise UserError(f"{study.name}: problems: {unknown[0]} is no benchmark; there are {', '.join(row.accuracy)}")
+    return [row.outcomes[n].pass_at(32) if quantity.measure == "pass@32" else row.accuracy[n] for n in names]
+
+
+def _mean(row: results.Result, quantity: Quantity, study: Study) -> np.ndarray:
+    """Return the mean [S] of what a quantity is of, each benchmark with the same weight."""
+    return np.mean([table.mean(axis=1) for table in _tables(row, quantity, study)], axis=0)
 
 
 @dataclass(frozen=True)
 class Bases:
-    """The evaluated runs of all blocks, each from a base model of its own: a table [bases, problems] a benchmark."""
+    """The evaluated runs of all blocks, each from a base model of its own."""
 
     blocks: Sequence[Block]
     study: Study
 
     @cached_property
-    def tables(self) -> dict[str, list[np.ndarray]]:
-        """Return the accuracies of every method that all bases have, averaged over a base's seeds."""
+    def evaluated(self) -> list[dict[str, results.Result]]:
+        """Return the rows of each base by method, those alone that all bases have."""
         found = [{row.method: row for row in results.collect(block, self.study)} for block in self.blocks]
-        shared = [method for method in found[0] if all(method in rows for rows in found)]
-        names = [name for name, _ in self.blocks[0].benchmarks]
         if len(found) < 2:
             raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
-        for block, rows in zip(self.blocks, found, strict=True):
-            if len({rows[method].seeds for method in shared if method != BASE}) > 1:
+        shared = [{m: row for m, row in rows.items() if all(m in other for other in found)} for rows in found]
+        names = [name for name, _ in self.blocks[0].benchmarks]
+        for block, rows in zip(self.blocks, shared, strict=True):
+            if len({row.seeds for method, row in rows.items() if method != BASE}) > 1:
                 raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")
             if any(rows[BASE].outcomes[name].problems != found[0][BASE].outcomes[name].problems for name in names):
                 raise UserError(f"{block.title}: evaluated on other problems than {self.blocks[0].title}")
-        return {
-            method: [np.stack([rows[method].accuracy[name].mean(axis=0) for rows in found]) for name in names]
-            for method in shared
-        }
+        return shared
 
     def estimate(self, quantity: Quantity) -> Estimate:
         """Return the estimate of a quantity, in points, bases and problems random (``statistics.mean_over_seeds``)."""
-        if quantity.measure not in ("accuracy", "gain", "gain_share") or quantity.problems != "benchmarks":
-            raise UserError(f"{self.study.name}: with unit: base a measure is of accuracies on the benchmarks")
-        values = self.of(quantity.of)
+        if quantity.measure not in get_args(OfAnswers) or quantity.problems == "probe":
+            raise UserError(f"{self.study.name}: with unit: base a measure is of answers to the benchmarks")
+        values = self.of(quantity, quantity.of)
         if quantity.measure == "gain_share":
             assert quantity.minus is not None
-            values = statistics.share_of_gain(values, self.of(quantity.minus), self.of(quantity.gain_from))
+            reference = self.of(quantity, quantity.minus)
+            values = statistics.share_of_gain(values, reference, self.of(quantity, quantity.gain_from))
         else:
             off = [quantity.minus] if quantity.minus else [BASE] * (quantity.measure == "gain")
             signed = [(-1, each) for each in off]
             signed += [(-1, quantity.less.of), (1, quantity.less.minus)] if quantity.less else []
             for sign, method in signed:
-                values = [x + sign * y for x, y in zip(values, self.of(method), strict=True)]
+                values = [x + sign * y for x, y in zip(values, self.of(quantity, method), strict=True)]
         mean = statistics.mean_over_seeds(*values).tested
         return Estimate(100 * mean.mean, 100 * mean.se, mean.df)
 
-    def of(self, method: str) -> list[np.ndarray]:
-        if method not in self.tables:
+    def of(self, quantity: Quantity, method: str) -> list[np.ndarray]:
+        """Return what the quantity is of, a table [bases, problems] a benchmark, averaged over a base's seeds."""
+        if method not in self.evaluated[0]:
             path = places.file_of("study", self.study.name)
             raise UserError(f"{path}: {method} lacks a finished run from one of the bases; {self.study.command}")
-        return self.tables[method]
+        of_base = [_tables(rows[method], quantity, self.study) for rows in self.evaluated]
+        return [np.stack([table.mean(axis=0) for table in tables]) for tables in zip(*of_base, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------ as text

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bapo.errors import UserError
 from bapo.experiments import order, places
@@ -27,14 +27,28 @@ Some = Annotated[list[Kind], Field(min_length=1)]
 
 
 class Runs(Part):
-    """Every method with every seed from every model of one task, alone and with each of the variants."""
+    """Every method with every seed from every model of one task, alone and with each of the variants.
+
+    paired: from the first model with the first seed alone, from the second with the second, and so on.
+    """
 
     task: str
     models: Some[str]
     methods: Some[str]
     variants: list[str] = []
     seeds: Some[Seed]
+    paired: bool = False
     tuned: dict[str, str] = {}  # method -> the run that stands for it, with what tuning chose: docs/tuning.md
+
+    @model_validator(mode="after")
+    def _a_seed_for_each_model(self) -> Self:
+        if self.paired and len(self.models) != len(self.seeds):
+            raise ValueError(f"paired needs a seed for each model, not {len(self.seeds)} for {len(self.models)}")
+        return self
+
+    def seeds_of(self, model: str) -> list[int]:
+        """Return the seeds of the runs from a model."""
+        return [self.seeds[self.models.index(model)]] if self.paired else self.seeds
 
 
 class StudyFile(Part):
@@ -115,7 +129,7 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         for model in block.models
         for method in (methods or block.methods)
         for variant in ((), *((v,) for v in block.variants))
-        for seed in (seeds or block.seeds)
+        for seed in (seeds or block.seeds_of(model))
     ]
     rows = list(dict.fromkeys(rows)) if methods else rows  # which replace those of every block
     for cell, count in Counter(cell for cell, _ in rows).items():

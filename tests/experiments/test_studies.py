@@ -111,6 +111,18 @@ def test_every_row_of_table_1_has_candidates_with_the_same_learning_rates() -> N
     assert {(task, parents.get(method, method)) for task, method in rows} == set(rates)
 
 
+def test_a_paired_study_has_one_seed_a_model() -> None:
+    """The seeds of study prompts are of one base model each, whose rows share them."""
+    cells = load_study("prompts", "laptop").cells
+    assert len(cells) == 7 * 24 * 3
+    assert {(c.task, c.model[-7:], c.seed) for c in cells if c.seed in (301, 412, 524)} == {
+        ("countdown", "base_28", 301),
+        ("geometry", "base_39", 412),
+        ("mathematics", "base_51", 524),
+    }
+    assert {c.seed for c in load_study("prompts", "laptop", seeds=[7]).cells} == {7}
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 
@@ -123,6 +135,11 @@ def test_every_row_of_table_1_has_candidates_with_the_same_learning_rates() -> N
         (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
         (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, -1]", ["scales.smoke.1.seeds.1=-1: must be greater"]),
         (SMOKE + "seeds: [1, 2]", SMOKE + f"seeds: [{2**63}]", ["scales.smoke.1.seeds.0=", "must be less than"]),
+        (
+            SMOKE + "seeds: [1, 2]",
+            SMOKE + "paired: true\n      seeds: [1, 2]",
+            ["paired needs a seed for each model, not 2"],
+        ),
         ("name: table1", "name: table2", ["name=table2", "table1.yaml"]),
     ],
 )

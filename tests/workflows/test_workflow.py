@@ -16,8 +16,8 @@ from support.paths import ROOT
 from support.studies import PAPER
 from support.workflow import dry_run, environment, snakemake
 
+from analysis.products import COMPARISON, PER_STUDY, drawn_by, figures_of
 from analysis.products import FIGURES as DRAWN
-from analysis.products import drawn_by, figures_of
 from bapo.experiments import places
 from bapo.experiments.studies import load_study
 from bapo.warm import launch
@@ -84,6 +84,15 @@ def test_the_laptops_table_is_81_runs_and_84_evaluations_told_from_files_alone(w
     assert {name for name in loaded if name.startswith("analysis")} == {"analysis", "analysis.products"}
     rooms = {name.split(".")[1] for name in loaded if "." in name}
     assert not rooms & {"tasks", "graders", "engines", "evaluation"} and "bapo.store.lock" not in loaded
+
+
+def test_every_table_that_a_study_names_has_a_rule(workflow: Workflow) -> None:
+    tables = {name: load_study(name, "laptop").file.tables for name in ("table1_seeds", "prompts", "asymptote")}
+    assert {name for of in tables.values() for name in of} == set(PER_STUDY)
+    found = workflow.jobs(*tables)
+    for study, names in tables.items():
+        wanted = {f"Table: {name} of {study}" for name in names if name != COMPARISON} | {f"Comparison: {study}"}
+        assert wanted <= set(found)
 
 
 def papers_jobs(study: str) -> set[str]:

@@ -68,6 +68,9 @@ def test_rules_of_every_study_are_read(path: Path) -> None:
         ({"measure": "fall"}, 100 * np.mean([0, 1 / 3, 1 / 3])),
         ({"measure": "fall", "prompts": "t[01]"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
         ({"measure": "unlocked"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
+        # t0 and t1 again: no seed's probe of the base solves them
+        ({"measure": "never_solved", "of": "bapo"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
+        ({"measure": "accuracy", "problems": "a", "minus": "base"}, 100 * (np.mean(GRPO) - BASE)),
     ],
 )
 def test_a_quantity_is_what_a_hand_works_out(
@@ -75,6 +78,23 @@ def test_a_quantity_is_what_a_hand_works_out(
 ) -> None:
     estimate = judged(tmp_path, monkeypatch, **quantity)
     assert estimate.mean == pytest.approx(mean) and estimate.df == 2
+
+
+def test_coverage_is_the_chance_of_one_right_answer_in_32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One right answer of 64 is among 32 of them half of the time; the other problem, and the base model, have none."""
+    asked = with_rules(tmp_path, monkeypatch, gates=[{**GATE, "measure": "pass@32", "minus": "base"}])
+    none = [0] * 64
+    for seed in (1, 2, 3):
+        write_run(place(tmp_path, "grpo", seed), {"a": [[1, *none[1:]], none]})
+        write_run(place(tmp_path, "bapo", seed), {"a": [none, none]})
+    write_evaluation(tmp_path / "base" / "eval", {"a": [none, none]})
+    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0].estimate
+    assert (found.mean, found.se) == (pytest.approx(25), 0)
+
+
+def test_a_benchmark_that_a_study_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="problems: b is no benchmark; there are a"):
+        judged(tmp_path, monkeypatch, problems="b")
 
 
 def test_seeds_are_paired_and_a_share_has_the_error_of_a_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +119,8 @@ OF_BASES = {
     ("quantity", "by_base"),
     [
         # eighths of a problem's samples, in one and in two
+        ({"measure": "accuracy", "of": "grpo", "minus": "base"}, [[2, 2], [1, 1]]),
+        ({"measure": "accuracy", "problems": "a", "of": "bapo", "minus": "grpo"}, [[2, 0], [1, 3]]),
         ({"measure": "accuracy", "of": "bapo", "minus": "grpo"}, [[2, 0], [1, 3]]),
         ({"measure": "gain", "of": "grpo"}, [[2, 2], [1, 1]]),
         (

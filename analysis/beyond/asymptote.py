@@ -1,0 +1,189 @@
+"""Where training would end: sigmoid fits of test accuracy against rollouts and against operations.
+
+The curve is that of "The Art of Scaling RL Compute" (2510.13786, eq. 1): R(c) = R_0 + (A - R_0) / (1 + (c_mid / c)^B),
+where c is what was spent and R_0 the accuracy before training, which is measured. A is the asymptote, B the steepness,
+and c_mid where half of A - R_0 is gained. Seeds are averaged before a fit, and drawn anew for its spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis import reading, text
+from analysis.page import Page, Table
+from analysis.products import ASYMPTOTE
+from analysis.reading import NotRecorded
+from analysis.statistics import Estimate
+from analysis.study import Block, Study
+from bapo.errors import UserError
+from bapo.store.files import STEPS
+
+#: what a curve may be against -> the columns of steps.parquet that it adds up
+SPENT = {"rollouts": ("fresh_rollouts", "regenerated_rollouts"), "flops": ("forward_flops", "backward_flops")}
+#: draws of the bootstrap over seeds
+DRAWS = 400
+#: a fit has three parameters
+FEWEST = 4
+
+
+@dataclass(frozen=True)
+class Fit:
+    """R(c) of the module's text: start is R_0, asymptote A, steepness B, middle c_mid in the unit of c."""
+
+    start: float
+    asymptote: float
+    steepness: float
+    middle: float
+
+    def at(self, spent: np.ndarray | float) -> np.ndarray:
+        """Return the accuracy after ``spent``."""
+        share = np.power(spent, self.steepness) / (np.power(spent, self.steepness) + self.middle**self.steepness)
+        return self.start + (self.asymptote - self.start) * share
+
+
+def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
+    """Fit the sigmoid to one curve by least squares.
+
+    Args:
+        spent: what was spent at each of T checkpoints, from 0 on, rising [T].
+        accuracy: fractions [T]; the first is R_0.
+
+    Raises UserError for fewer than four checkpoints after the first.
+    """
+    from scipy.optimize import curve_fit
+
+    if len(spent) <= FEWEST or spent[0] != 0:
+        raise UserError(
+            f"a fit needs step 0 and {FEWEST} checkpoints, and as many in the first half; there are {len(spent)}"
+        )
+    start, end = float(accuracy[0]), float(spent[-1])
+
+    def curve(share: np.ndarray, asymptote: float, steepness: float, middle: float) -> np.ndarray:
+        return Fit(start, asymptote, steepness, middle).at(share)
+
+    bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # of A, B, and c_mid as a share of all that was spent
+    guess = (min(1.0, float(accuracy.max()) + 0.02), 1.0, 0.3)
+    found, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
+    return Fit(start, float(found[0]), float(found[1]), float(found[2]) * end)
+
+
+def prediction_error(spent: np.ndarray, accuracy: np.ndarray) -> float:
+    """Return the end that a fit to the first half of what was spent predicts, minus the end that was seen."""
+    half = spent <= spent[-1] / 2
+    return float(fit(spent[half], accuracy[half]).at(spent[-1])) - float(accuracy[-1])
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Checkpoints of a method's seeds. spent, accuracy: [S, T]."""
+
+    seeds: tuple[int, ...]
+    spent: np.ndarray
+    accuracy: np.ndarray
+
+    def mean(self, seeds: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return (spent [T], accuracy [T]), averaged over these seeds, which may repeat; by default over all."""
+        rows = [self.seeds.index(seed) for seed in (self.seeds if seeds is None else seeds)]
+        return self.spent[rows].mean(axis=0), self.accuracy[rows].mean(axis=0)
+
+    def measure(self, name: str, seeds: Sequence[int] | None = None) -> float:
+        """Return the asymptote, or the error of predicting the end from the first half, as a fraction."""
+        mean = self.mean(seeds)
+        return fit(*mean).asymptote if name == ASYMPTOTE else prediction_error(*mean)
+
+
+def read(block: Block, method: str, study: Study, against: str) -> Curves:
+    """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of SPENT.
+
+    Raises NotRecorded where checkpoints were not evaluated, or their cost was not recorded.
+    """
+    cells = block.methods[method]
+    if not all((cell.run / "curve").is_dir() for cell in cells):
+        raise NotRecorded(f"{study.name}: the checkpoints of {method} have not been evaluated; name it under curves")
+    curves = [reading.curves(cells, name, study) for name, _ in block.benchmarks]
+    if any(curve.steps != curves[0].steps for curve in curves):
+        raise UserError(f"{study.name}: the benchmarks of {method} were evaluated at other steps than each other")
+    accuracy = np.mean([curve.accuracy.mean(axis=2) for curve in curves], axis=0)
+    spent = []
+    for cell in cells:
+        steps = reading.table(cell, STEPS, study, ["step", *SPENT[against]]).set_index("step")
+        sums = steps[list(SPENT[against])].sum(axis=1).cumsum()
+        spent.append([0.0 if step == 0 else float(sums[step]) for step in curves[0].steps])
+    return Curves(tuple(cell.seed for cell in cells), np.array(spent), accuracy)
+
+
+def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DRAWS) -> Estimate:
+    """Return a measure of :meth:`Curves.measure`, or a difference of two, as a fraction.
+
+    Its standard error is the standard deviation over a bootstrap of the seeds, which both sides draw together, with
+    S - 1 degrees of freedom. Raises UserError where the two have other seeds.
+    """
+    if minus is not None and minus.seeds != curves.seeds:
+        raise UserError("two fits are compared by the same seeds; their runs have others")
+
+    def value(seeds: Sequence[int] | None) -> float:
+        return curves.measure(measure, seeds) - (minus.measure(measure, seeds) if minus else 0.0)
+
+    random = np.random.default_rng(0)
+    found = [value([int(s) for s in random.choice(curves.seeds, len(curves.seeds))]) for _ in range(draws)]
+    return Estimate(value(None), float(np.std(found, ddof=1)), len(curves.seeds) - 1)
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def _rows(block: Block, study: Study) -> Iterator[Mapping[str, Any]]:
+    """Yield a row a method and cost, in percent and points; methods without evaluated checkpoints have none."""
+    for against in SPENT:
+        read_before = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
+        for method, curves in read_before.items():
+            found = fit(*curves.mean())
+            reference = read_before.get(study.reference)
+            differs = estimate(curves, reference, ASYMPTOTE) if reference and method != study.reference else None
+            yield {
+                **block.keys(method),
+                "title": block.plain_title(method),
+                "against": against,
+                "seeds": len(curves.seeds),
+                **text.columns("asymptote", estimate(curves, None, ASYMPTOTE), "low", "high"),
+                "steepness": found.steepness,
+                "middle": found.middle,
+                **text.columns("prediction_error", estimate(curves, None, "prediction_error"), "low", "high"),
+                **text.columns("minus_reference", differs, "low", "high"),
+            }
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """Write asymptote_STUDY.csv, .md and .tex. Raises UserError where no method has evaluated checkpoints."""
+    numbers, tables = [], []
+    for block in study.blocks:
+        rows = list(_rows(block, study))
+        numbers += rows
+        for against in SPENT:
+            cells = [
+                {
+                    "Method": row["title"],
+                    "Asymptote, %": _interval(row, "asymptote", text.number),
+                    "Minus the reference": _interval(row, "minus_reference"),
+                    "Steepness": text.number(row["steepness"]),
+                    "Half of the gain at": text.operations(row["middle"]),
+                    "End predicted from the first half, minus seen": _interval(row, "prediction_error"),
+                }
+                for row in rows
+                if row["against"] == against
+            ]
+            if not cells:
+                raise UserError(f"{study.name}: no method has evaluated checkpoints; name some under curves")
+            tables.append(Table.of(f"{block.title}: against {against}", cells))
+    page = Page.of(study, f"Asymptotes: {study.title}", tables, text.words(ASYMPTOTE, draws=DRAWS))
+    return page.write(out, f"{ASYMPTOTE}_{study.name}", numbers)
+
+
+def _interval(row: Mapping[str, Any], name: str, shown: Callable[[float], str] = text.signed) -> str:
+    mean, low, high = (shown(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+    return f"{mean} ({low} to {high})" if mean != text.MISSING else mean
