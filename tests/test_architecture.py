@@ -139,6 +139,7 @@ def test_collecting_tests_imports_nothing_slow() -> None:
 
 # ------------------------------------------------------------------------------------------------ types
 
+
 @pytest.mark.slow
 def test_types_are_clean() -> None:
     output, errors, status = api.run(["bapo", "analysis", "examples", "--cache-dir", "/dev/null"])
