@@ -74,7 +74,7 @@ CALQUES = "level with|came out|comes out|is said|says so|none of it is|to be tol
 #: and those that no page has: calques, and terms that have a plainer name
 BANNED = r"give (?:it|the|them|that|your)|told apart|anew|by little|for itself|stands? in for|stands? for|lies in"
 BANNED += r"|is no \w+ (?:picture|statement)|turn\w* .{0,30} round|the house|sealed doors?|ledgers?|informative groups?"
-BANNED += r"|gate (?:fails|holds)|the delay|delayed GRPO|fresh groups?|(?<!RO-)crates?"
+BANNED += r"|gate (?:fails|holds)|the delay|delayed GRPO|fresh groups?|(?<![-/])crates?"
 STRICT = [
     "README.md",
     "CONTRIBUTING.md",
