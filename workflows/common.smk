@@ -117,8 +117,16 @@ def limit_gpus():
 
 @user_errors
 def check_gpus():
-    """Refuse a job that this machine has too few GPUs for before any run begins, not after the runs."""
-    if not workflow.local_exec or not workflow.is_main_process:
+    """Refuse a job that this machine has too few GPUs for, or an image that is not there, before any run begins."""
+    if not workflow.is_main_process:
+        return
+    for word in GPU_PYTHON:  # also where a cluster's nodes, which share this folder, start it days later
+        if word.endswith(".sif") and not Path(word).exists():
+            cure = "build it with apptainer build containers/bapo.sif containers/bapo.def, or name its place"
+            raise UserError(
+                f"--config gpu_python={shlex.join(GPU_PYTHON)}: there is no {Path(word).absolute()}; {cure}"
+            )
+    if not workflow.local_exec:
         return
     # job.resources is cut down to the limit
     asked = [(job, job.rule.resources["gpu"]) for job in workflow.dag.needrun_jobs() if "gpu" in job.rule.resources]

@@ -130,6 +130,9 @@ PROFILE = (
     *("--group-components", "start=1", "runs=1", "analysis=100"),
 )
 
+#: what the profile says of a rule where Slurm knows --gres alone
+ONLY_GRES = ("only_gres:gpu=0", "only_gres:gres='gpu:1'")
+
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -154,7 +157,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def promises(slurm: Path) -> Iterator[Path]:
     """The jobs of tests/support/slurm/Snakefile under way, and the folder of their results."""
     folder = slurm / "promises"
-    process = snakemake(folder, *PROFILE, "--keep-going", file=HELPERS / "Snakefile")
+    process = snakemake(folder, *PROFILE, "--set-resources", *ONLY_GRES, file=HELPERS / "Snakefile")
     yield folder
     end(process, folder)
 
@@ -184,7 +187,7 @@ def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
     (node,) = call("sinfo", "-h", "-N", "-o", "%N").split()[:1]
 
     go = folder / "go"
-    process = snakemake(folder, *TABLE1, *PROFILE, "--keep-going", WAIT_FOR=str(go))
+    process = snakemake(folder, *TABLE1, *PROFILE, WAIT_FOR=str(go))
     until(lambda: jobs("RUNNING", kind="start"), process)
     call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     until(lambda: jobs("COMPLETED", kind="start"), process)  # what runs on a draining node may end
@@ -242,6 +245,38 @@ def test_a_run_knows_when_slurm_ends_its_job(promises: Path) -> None:
     end, number = said.read_text(encoding="utf-8").split()
     begun = time.mktime(time.strptime(facts(SimpleNamespace(id=number))["StartTime"], "%Y-%m-%dT%H:%M:%S"))
     assert float(end) == begun + 7 * 60
+
+
+def test_gpus_by_gres_alone(promises: Path) -> None:
+    said = promises / "only_gres.txt"
+    until(said.exists)
+    assert said.read_text(encoding="utf-8").strip() in ("0", "1")
+    (job,) = jobs(kind="only_gres")
+    found = facts(job)
+    assert re.fullmatch("gres[:/]gpu:1", found["TresPerNode"]) and "TresPerJob" not in found
+    assert found["Partition"] == "gpu"
+
+
+def test_a_preempted_job_waits_again(promises: Path) -> None:
+    """Snakemake goes on waiting for the same job, which starts a second time."""
+    until((promises / "begun").exists)
+    (job,) = jobs("RUNNING", kind="preempted")
+    call("scontrol", "requeue", job.id)
+    said = promises / "preempted.txt"
+    until(said.exists)
+    assert said.read_text(encoding="utf-8").strip() == "again"
+    assert [one.id for one in jobs(kind="preempted")] == [job.id] and facts(job)["Restarts"] == "1"
+
+
+def test_an_image_that_is_not_there_is_told_before_anything_is_submitted(slurm: Path) -> None:
+    folder = slurm / "image"
+    before = len(jobs())
+    target = "results/smoke/countdown/data/summary.json"
+    settings = ("scale=smoke", "gpu_python=apptainer exec --nv bapo.sif python")
+    assert end(snakemake(folder, target, "--config", *settings, *PROFILE), folder) == 1
+    log = (folder / "run.log").read_text(encoding="utf-8")
+    assert f"there is no {folder}/bapo.sif; build it with apptainer build" in log and "Traceback" not in log
+    assert len(jobs()) == before
 
 
 def test_a_run_longer_than_its_jobs(slurm: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from types import SimpleNamespace
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,46 +15,18 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 pytest.importorskip("vllm", reason="vLLM is not installed; containers/vllm_cpu/install makes its environment")
 
+from support.paths import ROOT
 from support.studies import hub_models
+from support.vllm_arguments import QWEN2, QWEN3, arguments, described
 
 from bapo.engines.verl import verl_config
 from bapo.experiments import compose as configuration
 
 #: what fits onto CPU cores, and how it is asked for
 SMALL, ON_CPU = "smollm2-135m-instruct", ["scale=pocket", "task=countdown", "method=bapo", "engine=verl", "device=cpu"]
-
-
-def arguments(verl: Any) -> Any:
-    """What vLLM's engine is built from."""
-    from transformers import PretrainedConfig
-    from verl.utils.config import omega_conf_to_dataclass
-    from verl.workers.rollout.vllm_rollout.vllm_async_server import AsyncEngineArgs, vLLMHttpServer
-
-    found = []
-
-    class Server(vLLMHttpServer):
-        def __init__(self) -> None:
-            self.config = omega_conf_to_dataclass(verl.actor_rollout_ref.rollout)
-            lora: dict[str, Any] = {}
-            self.model_config = SimpleNamespace(
-                lora_rank=0,
-                lora=lora,
-                trust_remote_code=False,
-                local_path="model",
-                generation_config=None,
-                hf_config=PretrainedConfig(),  # whose quantisation verl looks at
-            )
-            self.replica_rank = self.node_rank = 0
-            self.nnodes, self._disaggregation_role = 1, "null"
-
-        def _should_profile(self) -> bool:
-            return False
-
-        async def run_server(self, args: Any) -> None:
-            found.append(AsyncEngineArgs.from_cli_args(args))
-
-    asyncio.run(Server().launch_server())
-    return found[0]
+#: every cell that verl runs on GPUs; the scale gpu, whose usual engine is the other one, has models of its own. vLLM
+#: asks the class of a model that reads pictures, which cannot be imported without the kernels of a GPU's build
+CELLS = [c for c in (*hub_models(), ("gpu", "countdown", ""), ("gpu", "mathematics", "")) if c[1] != "geometry"]
 
 
 @pytest.mark.parametrize(("scale", "task", "model"), hub_models())
@@ -61,6 +37,59 @@ def test_vllm_reads_what_verl_gives_it(scale: str, task: str, model: str) -> Non
     assert found.dtype == "bfloat16" and found.enable_sleep_mode
     assert found.gpu_memory_utilization == (0.4 if scale == "single_gpu" else 0.5)
     assert found.tensor_parallel_size == (2 if config.model.parameters > 6e9 else 1)
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
+    """The configuration of every cell, and a file with the arguments of their engines.
+
+    What vLLM notes of a model's class lies beside it: the pretended GPU could not import that either.
+    """
+    from vllm.model_executor.models.registry import ModelRegistry
+
+    folder = tmp_path_factory.mktemp("engines")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CACHE_ROOT", str(folder))
+        for name in (QWEN2, QWEN3):
+            assert ModelRegistry.models[name].inspect_model_cls().architecture == name
+    configs, made = [], []
+    for scale, task, model in CELLS:
+        words = [f"scale={scale}", f"task={task}", *([f"model={model}"] if model else []), "method=bapo"]
+        configs.append(configuration.compose_config([*words, "engine=verl", "device=cuda"]))
+        made.append(arguments(verl_config.resolve(configs[-1], device="cuda")))
+        made[-1].model = made[-1].tokenizer = str(described(configs[-1], folder))
+    (folder / "engines.pickle").write_bytes(pickle.dumps(made))
+    return configs, folder / "engines.pickle"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0"])
+def test_vllm_makes_its_configuration_of_it_on_a_pretended_gpu(engines: Any, capability: str) -> None:
+    """Of an A100, an L4 or RTX 4090, and an H100: the last step that needs no kernel."""
+    configs, file = engines
+    variables = {**os.environ, **verl_config.environment("cuda"), "HF_HUB_OFFLINE": "1"}
+    variables["VLLM_CACHE_ROOT"] = str(file.parent)
+    command = [sys.executable, ROOT / "tests/support/vllm_on_gpus.py", *capability.split("."), file]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(found) == len(configs)
+    for config, one in zip(configs, found, strict=True):
+        pair, row = (config.model.parameters or 0) > 6e9, one["max_model_len"]
+        assert row == config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+        assert one == {
+            "device": "cuda",
+            "architecture": QWEN3 if "qwen3" in config.model.name else QWEN2,
+            "dtype": f"torch.{config.model.dtype}",
+            "max_model_len": row,
+            "sleep": True,
+            "gpu_memory_utilization": config.verl.gpu_memory_utilization,
+            "tensor_parallel_size": 2 if pair and config.scale.name == "paper" else 1,
+            "max_num_batched_tokens": max(8192, row),
+            "max_num_seqs": 256,
+            "second_runner": False,
+            "graphs": "FULL_AND_PIECEWISE",
+        }
 
 
 def test_vllm_on_cpu_cores_reads_it_too() -> None:
