@@ -48,10 +48,10 @@ def names() -> list[str]:
 
 
 def table() -> str:
-    """Return the methods as a Markdown table, which docs/methods.md shows; in a project its own too."""
+    """Return the methods as a Markdown table, which docs/methods.md shows."""
     lines = ["| name | type | what it does | cost | source |", "|---|---|---|---|---|"]
-    for name in (*names(), *project.methods()):
-        cls = _class_of(name)
+    for name in names():
+        cls = get(name)
         lines.append(f"| `{name}` | {cls.kind} | {cls.summary} | {cls.cost} | {cls.source} |")
     return "\n".join(lines)
 
