@@ -63,7 +63,14 @@ STEP_COLUMNS = [
     *("groups_fresh", "groups_none_correct", "groups_all_correct", "fresh_rollouts", "regenerated_rollouts"),
     *("k1", "k2", "k3", "tv_x1", "tv_x2", "tv_x3", "entropy", "gradient_norm"),
     *("surrogate_x1", "surrogate_x2", "surrogate_x3"),
+    *("forward_flops", "backward_flops"),
     *("seconds_total", "seconds_rollout", "seconds_update", "seconds_reward", "seconds_regenerate", "seconds_probe"),
+    "cut_off",
+    *(
+        f"{name}_x{i}"
+        for name in ("ess", "clipped_upper", "clipped_lower", "ratio_p99", "ratio_max")
+        for i in (1, 2, 3)
+    ),
 ]
 
 

@@ -51,8 +51,8 @@ BASE = ("base.source=train", "base.iterations=40", "data.split_sizes.base=2000")
 COLUMNS, STEPS = ("reward_mean", "loss", "gradient_norm", "entropy", "x1", "x2", "x3"), 3
 RELATIVE, ABSOLUTE = 5e-3, 5e-4
 #: columns of steps.parquet that were added to what is recorded and that no digest covers: they are made of the same
-#: ratios as tv_x1 to tv_x3, and tests/engines compares them between engines and after a resume
-BESIDE = ("clipped_x", "ess_x")
+#: ratios as tv_x1 to tv_x3, or of the same lengths, and tests/engines compares them between engines and after a resume
+BESIDE = ("clipped_", "ess_x", "ratio_", "cut_off")
 
 
 #: the paper's variants of BAPO, whose numbers are watched as those of a method are

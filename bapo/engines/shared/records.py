@@ -25,7 +25,10 @@ COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
 
 #: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``Learner._note_divergence``
-BY_ORIGIN = ("tv", "surrogate", "clipped", "ratio", "ratio_squared")
+BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ratio", "ratio_squared")
+#: those of them that are columns of ``steps.parquet``, and the tails of pi/alpha over a step's responses of one origin:
+#: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
+SHOWN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
 #: seconds that a process may take to write its tables and to end
 PARTING = 10.0
@@ -167,8 +170,9 @@ def step_row(
         **{name: float(value) for name, value in extra.items()},
         "updates": int(update.get("updates", 0)),
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
+        "cut_off": update.get("cut_off", nan),
         "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
-        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in BY_ORIGIN[:3] for i in (1, 2, 3)},
+        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in SHOWN for i in (1, 2, 3)},
         **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -196,11 +196,13 @@ class Learner(Trained):
         super().__init__(model, config, method)
         self.reference, self.critic = reference, critic
         self.temperature, self.seed = config.sampling.temperature, config.seed
+        self.ratios: dict[int, list[np.ndarray]] = defaultdict(list)  # pi/alpha of responses in a step, by X1 to X3
 
     def update(self, step: int, groups: list[Group], phase: int = 0) -> dict[str, float]:
         """Train on the groups of a batch and its phase. No group changes nothing. Returns the step's metrics."""
         sums: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
+        self.ratios.clear()
 
         def note(name: str, value: float, weight: float) -> None:
             sums[name] += value * weight
@@ -215,6 +217,7 @@ class Learner(Trained):
         trained = sum(self._one_update(step, part, of_step, judged, note, phase) for part in parts if trains)
         return {
             **{name: sums[name] / weights[name] for name in sums if weights[name]},
+            **tails(self.ratios),
             "updates": float(weights["updates"]),
             "trained_tokens": trained,
             "forward_tokens": trained * (1 + method.needs_reference + method.needs_step_policy),
@@ -279,7 +282,8 @@ class Learner(Trained):
                 for name, mean in zip(metrics, means, strict=True):
                     note(name, mean, count)
                 note("entropy", total_entropy / count, count)
-            self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, clipped, note)
+            logprobs = scored.logprobs.detach()
+            self._note_divergence(logprobs, rows, row_advantages, mask, clipped, note, self.ratios)
         norm = self._step("the gradient", "lower train.learning_rate, check the rewards")
         note("loss", total_loss, 1.0)
         note("gradient_norm", norm, 1.0)
@@ -314,19 +318,37 @@ class Learner(Trained):
 
     @staticmethod
     def _note_divergence(
-        logprobs: Tensor, rows: Rows, advantages: Tensor, mask: Tensor, clipped: Tensor, note: Note
+        logprobs: Tensor,
+        rows: Rows,
+        advantages: Tensor,
+        mask: Tensor,
+        clipped: Tensor,
+        note: Note,
+        ratios: dict[int, list[np.ndarray]],
     ) -> None:
         """Note TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails).
 
-        Beside it the surrogate E[pi/alpha A] of eq. 22, where the advantage is a response's (not a critic's), the mean
-        of ``clipped`` [N] (``Method.loss``), and the means of pi/alpha and its square.
+        Beside it the mean of ``clipped`` [N] (``Method.loss``), and the means of pi/alpha and its square, which
+        ``ratios`` takes itself. Where the advantage is a response's (not a critic's): the surrogate E[pi/alpha A] of
+        eq. 22, and the part of ``clipped`` of responses with a positive advantage, at which a clip from above is
+        active, and with a negative one, from below.
         """
         ratio = torch.exp(((logprobs - rows.behaviour_logprobs) * mask).sum(1).clamp(-20, 20))
         values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
         if advantages.ndim == 1:
             values["surrogate"] = ratio * advantages
+            values |= {"clipped_upper": clipped * (advantages > 0), "clipped_lower": clipped * (advantages < 0)}
         origins = np.array(rows.origins)
         for name, listed in zip(values, torch.stack([*values.values()]).cpu().numpy(), strict=True):
             for number, origin in enumerate(ORIGINS, start=1):
                 if len(chosen := listed[origins == origin]):
                     note(f"{name}_x{number}", float(np.mean(chosen)), len(chosen))
+                    if name == "ratio":
+                        ratios[number].append(chosen)
+
+
+def tails(ratios: Mapping[int, Sequence[np.ndarray]]) -> dict[str, float]:
+    """Return the 99th percentile and the maximum of pi/alpha over a step's responses of each origin."""
+    each = {number: np.concatenate(parts) for number, parts in ratios.items()}
+    p99 = {f"ratio_p99_x{number}": float(np.quantile(values, 0.99)) for number, values in each.items()}
+    return p99 | {f"ratio_max_x{number}": float(values.max()) for number, values in each.items()}

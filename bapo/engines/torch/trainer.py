@@ -16,7 +16,7 @@ from bapo.engines.shared import models, records
 from bapo.engines.shared.prompts import Embedder, read_prompts, training_stream
 from bapo.engines.shared.records import JobClock
 from bapo.engines.shared.rows import unpack_groups
-from bapo.engines.shared.sampling import SamplingParameters
+from bapo.engines.shared.sampling import SamplingParameters, cut_off
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.learner import Critic, Learner, Trained
 from bapo.engines.torch.rollout import Generator, StepSampler
@@ -167,6 +167,7 @@ class Trainer:
         seconds = {**ledger.seconds, "update": time.perf_counter() - update_begun}
         self.step = step
         seconds |= {"probe": 0.0, "total": time.perf_counter() - begun}
+        metrics["cut_off"] = cut_off(fresh, self.generator.parameters)
         row = records.step_row(step, rollout_version, fresh, batch, method, self.parameters, ledger, metrics, seconds)
         records.warn(ledger.overloaded, f"step {step}")
         before, self.spent = self.spent, self.spent + self.budget.spent([row])

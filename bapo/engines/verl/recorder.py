@@ -105,4 +105,6 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     for name in (f"{kind}_x{number}" for kind in records.BY_ORIGIN for number in (1, 2, 3)):
         if metrics.get(f"actor/bapo/{name}_count"):
             values[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
+    largest = {f"ratio_max_x{number}": metrics.get(f"actor/bapo/ratio_max_x{number}") for number in (1, 2, 3)}
+    values |= {name: value for name, value in largest.items() if value}  # 0: no response of that origin
     return {name: float(value) for name, value in values.items()}

@@ -45,7 +45,7 @@ from bapo.engines.shared import models, records
 from bapo.engines.shared.models import chats
 from bapo.engines.shared.prompts import Embedder, Row
 from bapo.engines.shared.rows import learning_rate
-from bapo.engines.shared.sampling import SamplingParameters
+from bapo.engines.shared.sampling import SamplingParameters, cut_off
 from bapo.engines.verl import critic, images
 from bapo.engines.verl.batches import LAYOUT, kept_step_logprobs, lay_out, spread
 from bapo.engines.verl.launch import STOP
@@ -300,6 +300,7 @@ class MethodTrainer(ResumableTrainer):
         trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
         update = update_metrics(metrics) if trained else {}
         update |= {"updates": len(self.parts) if trained else 0, **self.mismatch}
+        update["cut_off"] = cut_off(self.fresh, self.parameters)
         t, ledger = self.run.train, self.sampler.ledger
         update["learning_rate"] = learning_rate(t.learning_rate, t.warmup_updates, max(1, self.updates))
         tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0

@@ -175,8 +175,9 @@ def policy_loss(
     sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
     if entropy is not None:
         sums["entropy_sum"] = (entropy.detach() * shown).sum()
-    sums |= divergence(log_prob.detach(), behaviour, mask, layout[:, 0], None if per_token else advantages, clipped)
-    return loss, summed(sums)
+    log_prob = log_prob.detach()
+    sums |= divergence(log_prob, behaviour, mask, layout[:, 0], None if per_token else advantages, clipped)
+    return loss, summed(sums) | largest_ratios(log_prob, behaviour, mask, layout[:, 0])
 
 
 def summed(sums: Mapping[str, Tensor]) -> dict[str, Metric]:
@@ -189,13 +190,16 @@ def divergence(
 ) -> dict[str, Tensor]:
     """Return 1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
 
-    advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``).
+    advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``),
+    and ``clipped`` by the advantage's sign (``clipped_upper_x1``, ``clipped_lower_x1``, ...).
     clipped [N]: of ``Method.loss``, summed likewise, as are pi/alpha and its square.
     """
-    ratio = torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20))
+    ratio = sequence_ratio(logprobs, behaviour, mask)
     values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
     if advantages is not None:
-        values["surrogate"] = ratio * (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
+        advantage = (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
+        values["surrogate"] = ratio * advantage
+        values |= {"clipped_upper": clipped * (advantage > 0), "clipped_lower": clipped * (advantage < 0)}
     sums = {}
     for name, value in values.items():
         for number in range(len(ORIGINS)):
@@ -203,6 +207,24 @@ def divergence(
             sums[f"{name}_x{number + 1}_sum"] = value[chosen].sum()
             sums[f"{name}_x{number + 1}_count"] = chosen.sum()
     return sums
+
+
+def sequence_ratio(logprobs: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
+    """Return pi/alpha [N] of whole sequences."""
+    return torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20))
+
+
+def largest_ratios(logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor) -> dict[str, Metric]:
+    """Return the largest pi/alpha by origin, 0 without a sequence of it, of which verl takes the largest in turn.
+
+    It takes the maximum over micro-batches and ranks by the kind of metric, and over mini-batches by "max" in its name.
+    """
+    ratio = sequence_ratio(logprobs, behaviour, mask)
+    largest = [float((ratio * (origin == number)).max()) for number in range(len(ORIGINS))]
+    return {
+        f"bapo/ratio_max_x{number}": Metric(value=value, aggregation=AggregationType.MAX)
+        for number, value in enumerate(largest, start=1)
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- the worker

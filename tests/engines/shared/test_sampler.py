@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from itertools import chain
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from support.late import LATE
 from support.training import SHAPE
 
+from bapo.algorithm.rollouts import Samples
 from bapo.errors import UserError
 from bapo.seeds import key64, uniforms
 
@@ -20,7 +23,7 @@ if LATE:
     from torch import nn
 
     from bapo.engines.fast import sampler as by_hand
-    from bapo.engines.shared.sampling import SamplingParameters, draw, sample
+    from bapo.engines.shared.sampling import SamplingParameters, cut_off, draw, sample
 
     PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31))
 
@@ -320,3 +323,13 @@ def test_a_diverged_model_is_named(qwen2, fast):
         model.model.norm.weight[0] = torch.nan
     with pytest.raises(UserError, match="not finite"):
         sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS, fast=fast)
+
+
+def test_a_response_is_cut_off_that_has_all_its_tokens_and_no_end() -> None:
+    """Of three tokens at most: one without an end is cut off; one that ends with the third, or before, is not."""
+    tokens = np.array([[5, 6, 7], [5, 6, 9], [5, 9, 0], [5, 6, 0]], np.int32)
+    samples = Samples(tokens, np.array([3, 3, 2, 2], np.int32), np.zeros((4, 3), np.float32))
+    groups = [SimpleNamespace(samples=samples), SimpleNamespace(samples=samples.select([0]))]
+    parameters = SamplingParameters(1.0, 1.0, -1, 3, (9,))
+    assert cut_off(groups, parameters) == pytest.approx(2 / 5)
+    assert math.isnan(cut_off([], parameters))

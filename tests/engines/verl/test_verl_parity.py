@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 
@@ -42,9 +43,9 @@ from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared.records import effective_sample_size
-from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.learner import Learner, tails
 from bapo.engines.verl.batches import LAYOUT, counts_of, kept_step_logprobs, lay_out, spread
-from bapo.engines.verl.worker import divergence, policy_loss
+from bapo.engines.verl.worker import divergence, largest_ratios, policy_loss
 
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
 BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
@@ -171,20 +172,34 @@ def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
     logprobs = torch.log(torch.tensor([[2.0, 1.0], [0.25, 2.0], [1.0, 7.0]]))
     mask = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])  # the last response has one token
     advantages, origins = torch.tensor([1.0, -3.0, 0.5]), [FRESH, FRESH, REPLAYED]
-    clipped = torch.tensor([0.5, 0.0, 1.0])
+    clipped = torch.tensor([0.5, 0.25, 1.0])
     rows = SimpleNamespace(behaviour_logprobs=torch.zeros(3, 2), origins=origins)
     noted: dict[str, tuple[float, float]] = {}
+    ratios: dict[int, list[np.ndarray]] = defaultdict(list)
     Learner._note_divergence(
-        logprobs, rows, advantages, mask, clipped, lambda name, value, weight: noted.update({name: (value, weight)})
+        *(logprobs, rows, advantages, mask, clipped),
+        lambda name, value, weight: noted.update({name: (value, weight)}),
+        ratios,
     )
     # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
     expected = {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
-    expected |= {"clipped_x1": (0.25, 2), "clipped_x3": (1.0, 1), "ratio_x1": (1.25, 2), "ratio_x3": (1.0, 1)}
+    expected |= {"clipped_x1": (0.375, 2), "clipped_x3": (1.0, 1), "ratio_x1": (1.25, 2), "ratio_x3": (1.0, 1)}
+    # by the sign of the advantage: 0.5 above and 0.25 below, of two responses
+    expected |= {"clipped_upper_x1": (0.25, 2), "clipped_upper_x3": (1.0, 1)}
+    expected |= {"clipped_lower_x1": (0.125, 2), "clipped_lower_x3": (0.0, 1)}
     assert noted == expected | {"ratio_squared_x1": (2.125, 2), "ratio_squared_x3": (1.0, 1)}
     values = {name: value for name, (value, _) in noted.items()}
     assert effective_sample_size(values, 1) == pytest.approx(2.5**2 / (2 * 4.25))
     assert effective_sample_size(values, 3) == 1.0 and math.isnan(effective_sample_size(values, 2))
+    # of 2 and 1/2 the 99th percentile lies 1% of their distance below the greater
+    assert tails(ratios) == {"ratio_p99_x1": 1.985, "ratio_max_x1": 2.0, "ratio_p99_x3": 1.0, "ratio_max_x3": 1.0}
     number = torch.tensor([ORIGINS.index(origin) for origin in origins])
+    largest = largest_ratios(logprobs, torch.zeros(3, 2), mask, number)
+    assert {name: metric.aggregate() for name, metric in largest.items()} == {
+        "bapo/ratio_max_x1": 2.0,
+        "bapo/ratio_max_x2": 0.0,
+        "bapo/ratio_max_x3": 1.0,
+    }
     found = divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask, clipped)
     for name, (value, weight) in noted.items():
         assert float(found[f"{name}_count"]) == weight
@@ -248,11 +263,12 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
             with torch.no_grad():
                 _, output = Engine(model).forward_step(micro, loss_function, forward_only=True)
             for key, metric in output["metrics"].items():
-                sums[f"actor/{key}"] = sums.get(f"actor/{key}", 0.0) + metric.aggregate()
+                before = sums.get(f"actor/{key}", 0.0)
+                sums[f"actor/{key}"] = max(before, metric.aggregate()) if "max" in key else before + metric.aggregate()
         return update_metrics(sums)
 
     whole, cut = metrics([]), metrics([3, 10])
-    assert set(whole) >= {"loss", "clip_fraction", "kl", "entropy", "tv_x1"}
+    assert set(whole) >= {"loss", "clip_fraction", "kl", "entropy", "tv_x1", "ratio_max_x1"}
     assert whole == pytest.approx(cut, rel=1e-5)
     assert 0 < whole["clip_fraction"] < 1
     assert whole["entropy"] > 0.1

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from bapo import seeds
-from bapo.algorithm.rollouts import Samples
+from bapo.algorithm.rollouts import Group, Samples
 from bapo.engines.shared import shortcut
 from bapo.engines.shared.models.images import Images, View, look
 from bapo.engines.shared.sampling.cache import Branches, Decoder, bytes_of_row, pads_left
@@ -125,6 +125,17 @@ def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
     """Return bool [G]: the responses that neither ended nor have all the tokens that they may take."""
     last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
     return (samples.lengths < parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)
+
+
+def cut_off(groups: Sequence[Group], parameters: SamplingParameters) -> float:
+    """Return the share of responses that took all the tokens that they may and did not end; nan without a response."""
+    ends, total = 0, 0
+    for group in groups:
+        tokens, lengths = group.samples.tokens, group.samples.lengths
+        last = tokens[np.arange(len(lengths)), lengths - 1]
+        ends += int(((lengths >= parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)).sum())
+        total += len(lengths)
+    return ends / total if total else float("nan")
 
 
 def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -> list[np.ndarray]:
