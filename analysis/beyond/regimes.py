@@ -138,7 +138,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
                 ends, x = (here["low"], here["high"]), 100 * here["share_at_zero"]
                 style.whiskers(axes, x, here["difference"], ends, "y", color=colour, fmt=marker, label=verdict)
         axes.set_xlim(0, 100)
-        axes.set_xlabel("share at 0/8 (%)")
+        axes.set_xlabel("prompts never solved in 8 tries (%)")
         axes.set_title(f"equal {budget}")
     style.legend(fig, panels)
     return fig

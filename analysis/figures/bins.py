@@ -230,5 +230,5 @@ def _matrix(axes: Axes, title: str, cells: pd.DataFrame) -> None:
     axes.set_xticks(ticks, labels, fontsize=6.5)
     axes.set_yticks(ticks, labels, fontsize=6.5)
     axes.grid(visible=False)
-    axes.set_xlabel("current bin", labelpad=2)
+    axes.set_xlabel("bin at this step", labelpad=2)
     axes.set_title(f"{title}\nbelow diagonal: {cells['share_below_diagonal'].iloc[0]:.1%}")

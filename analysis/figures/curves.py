@@ -19,7 +19,7 @@ from bapo.store.files import SUMMARY
 #: the paper compares BAPO with GRPO and DAPO
 SHOWN = ("grpo", "dapo", "bapo")
 #: column of steps.parquet -> its name
-MEASURES = {"reward_mean": "mean reward", "entropy": "entropy (nats a token)", "response_length": "length (tokens)"}
+MEASURES = {"reward_mean": "mean reward", "entropy": "entropy (nats per token)", "response_length": "length (tokens)"}
 
 
 def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Mapping[str, str] | None = None) -> None:
