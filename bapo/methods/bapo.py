@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -14,11 +14,7 @@ from bapo.algorithm.batch import linear_threshold, next_average_reward, online_f
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Share, State, due
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Share, State, Tensor, due
 
 Span = Annotated[list[Share], Field(min_length=2, max_length=2)]  # [low, high]
 Groups = list[Group]

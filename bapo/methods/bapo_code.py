@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
@@ -21,11 +21,7 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.methods.bapo import BAPO, NO_SIGNAL, BAPOConfig, Groups, Span
-from bapo.methods.base import Batch, Sampler, State
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from bapo.methods.base import Batch, Sampler, State, Tensor
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
 QUOTA_SHARE, QUOTA_STD = 0.75, 2.0  #: X1's share of all responses at most; standard deviation in bins of 1/G (d)

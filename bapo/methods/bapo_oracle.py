@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Prompt, above
 from bapo.methods.bapo import BAPO, BAPOConfig, Groups
-from bapo.methods.base import Sampler
+from bapo.methods.base import Sampler, Tensor
 from bapo.methods.luffy import LUFFYConfig
 from bapo.methods.parts.mixed import MixedMethod, mixed, shaped_loss
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 SHAPE = LUFFYConfig().shape  #: of an expert's ratio
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from pydantic import PositiveFloat
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import Batch, Mean, OpenShare, Sampler, Share
+from bapo.methods.base import Batch, Mean, OpenShare, Sampler, Share, Tensor
 from bapo.methods.parts.stale import Stale, StaleConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class BAPOXiConfig(StaleConfig):

@@ -33,10 +33,12 @@ from bapo.algorithm.replay import Buffer
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.validate import Name, Unidentified, WhereSet
 
-if TYPE_CHECKING:  # torch takes seconds to import
+if TYPE_CHECKING:
     from torch import Tensor
 
     from bapo.experiments.schema import TrainConfig
+else:
+    Tensor = Any  # torch takes seconds to import
 
 #: what a resumed run needs of a method, as plain data
 State = dict[str, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -12,11 +11,8 @@ from bapo.algorithm.batch import informative
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import ResponseCache, merge
 from bapo.algorithm.rollouts import Group, Prompt, above
-from bapo.methods.base import Batch, Sampler, Share
+from bapo.methods.base import Batch, Sampler, Share, Tensor
 from bapo.methods.parts.mixed import MixedConfig, MixedMethod, mixed, shaped_loss
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: draws from the stream in search of unretired questions, before retired ones are taken again
 TRIES = 4

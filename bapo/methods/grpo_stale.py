@@ -14,8 +14,6 @@ class GRPOStaleConfig(StaleConfig):
 
 
 class GRPOStale(Stale):
-    """The queue of methods for stale responses, with GRPO's loss and KL."""
-
     Config = GRPOStaleConfig
     config: GRPOStaleConfig
     title = "+GRPO (4 steps old)"

@@ -17,8 +17,6 @@ class GRPOv40Config(DelayedConfig):
 
 
 class GRPOv40(DelayedGRPO):
-    """Off-policy GRPO with the stages of mu-GRPO, and the clip interval of PPO."""
-
     Config = GRPOv40Config
     title = "+GRPO (v = 40)"
     summary = "control: GRPO on the responses of `mu_grpo`, whose rollout policy serves v = 40 steps"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 
 from bapo.algorithm.losses import LossInputs
-from bapo.methods.base import KL, Method, MethodConfig, OpenShare
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import KL, Method, MethodConfig, OpenShare, Tensor
 
 
 class GSPOConfig(MethodConfig):

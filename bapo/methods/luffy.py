@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
 from bapo.errors import UserError
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, Tensor
 from bapo.methods.parts.mixed import MixedConfig, MixedMethod, mixed, shaped_loss
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class LUFFYConfig(MixedConfig):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
-from bapo.methods.base import Mean, OpenShare
+from bapo.methods.base import Mean, OpenShare, Tensor
 from bapo.methods.parts.stale import Stale, StaleConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class M2POConfig(StaleConfig):

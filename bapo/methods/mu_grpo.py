@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.losses import LossInputs
-from bapo.methods.base import KL, Centre, OpenShare
+from bapo.methods.base import KL, Centre, OpenShare, Tensor
 from bapo.methods.parts.delayed import DelayedConfig, DelayedGRPO
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class MuGRPOConfig(DelayedConfig):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import ValueInputs
-from bapo.methods.base import Method, MethodConfig, Share
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import Method, MethodConfig, Share, Tensor
 
 
 class PPOConfig(MethodConfig):

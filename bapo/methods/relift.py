@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import PositiveFloat
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import DEMONSTRATED, Group
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, Tensor
 from bapo.methods.parts.mixed import MixedConfig, MixedMethod
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class ReLIFTConfig(MixedConfig):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Tensor
 
 
 class ReMixConfig(MethodConfig):

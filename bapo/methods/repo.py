@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
@@ -11,10 +11,7 @@ from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import ResponseCache, merge
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, Tensor
 
 
 class RePOConfig(MethodConfig):

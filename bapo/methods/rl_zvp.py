@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import KL, Mean, Method, MethodConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import KL, Mean, Method, MethodConfig, Tensor
 
 
 class RLZVPConfig(MethodConfig):

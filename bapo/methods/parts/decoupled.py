@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pydantic import PositiveFloat, model_validator
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
-from bapo.methods.base import Method, MethodConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import Method, MethodConfig, Tensor
 
 
 class DecoupledConfig(MethodConfig):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import NonNegativeFloat
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Samples
-from bapo.methods.base import KL, Mean, Method, MethodConfig, Spread
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from bapo.methods.base import KL, Mean, Method, MethodConfig, Spread, Tensor
 
 
 class MixedConfig(MethodConfig):
