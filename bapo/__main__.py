@@ -202,7 +202,7 @@ def parsed(words: Sequence[str]) -> Namespace:
     parser, own = _parser(), list(words)
     for_snakemake = own[own.index("--") + 1 :] if own[:1] == ["run"] and "--" in own else []
     arguments, rest = parser.parse_known_args(own[: len(own) - len(for_snakemake) - 1] if for_snakemake else own)
-    taken = next((key for key in ("words", "overrides") if key in arguments), None)
+    taken = next((key for key in ("words", "overrides", "run_words") if key in arguments), None)
     options = [word for word in rest if word.startswith("-") or taken is None]
     if options:
         hint = f"; write {options[0].lstrip('-')}=VALUE" if taken and options[0].startswith("--") else ""

@@ -64,14 +64,15 @@ def added(config: Config, gpus: int) -> tuple[float, float, float]:
 
 def overhead() -> str:
     """Return the Markdown of what BAPO adds, for models of several sizes."""
-    lines = ["| model | GPUs | GRPO, s a step | copies of weights | comparison | pushes | sum | of GRPO's step |"]
-    lines.append("| :-- |" + " --: |" * 7)
+    head = ("scale", "parameters, millions", "GPUs", "GRPO's step, s", "copies, ms", "comparison, ms", "pushes, ms")
+    lines = [f"| {' | '.join(head)} | sum, ms | sum, per mille |", "| :-- |" + " --: |" * 8]
     for scale, task, model in OVERHEAD:
         grpo, bapo = (configuration.run_config(scale, task, model, method, 1) for method in ("grpo", "bapo"))
         gpus = grpo.verl.gpus_per_node or 8
         step, parts = sum(costs.step_seconds(grpo, gpus)), added(bapo, gpus)
-        numbers = [*(f"{value:.1f}" for value in (*parts, sum(parts))), f"{sum(parts) / step:.1%}"]
-        lines.append("| " + " | ".join([grpo.model.title, str(gpus), f"{step:.0f}", *numbers]) + " |")
+        numbers = [f"{1000 * value:,.0f}" for value in (*parts, sum(parts), sum(parts) / step)]
+        millions = f"{costs.parameters(grpo) / 1e6:,.0f}"
+        lines.append("| " + " | ".join([scale, millions, str(gpus), f"{step:,.0f}", *numbers]) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -33,7 +33,7 @@ def base_folder(config: Config) -> Path:
 
 def _finished(folder: Path, identity: str, what: str, job: str) -> Path:
     if not (folder / SUMMARY).exists() or verify_files(folder).get("identity") != identity:
-        raise UserError(f"{folder}: no {what} of this configuration; run `python -m bapo {job}` with the same keys")
+        raise UserError(f"{folder}: no {what} of this configuration; run `bapo {job}` with the same keys")
     return folder
 
 

@@ -123,7 +123,7 @@ def test_what_bapo_adds_to_a_step_by_hand() -> None:
     assert parts == pytest.approx((copies, 2 * 7.62e9 * compared / (8 * 312e12 * 0.35), 4 * 7.62e9 / 0.9e9 / 5))
     page, table = (ROOT / "docs" / "paper_scale.md").read_text(encoding="utf-8"), paper_scale.overhead()
     assert f"\n{table}\n" in page, "benchmarks/paper_scale.py overhead"
-    assert all(float(line.split("|")[-2].strip(" %")) < 5 for line in table.splitlines()[2:])
+    assert all(int(line.split("|")[-2]) < 50 for line in table.splitlines()[2:])
 
 
 # ------------------------------------------------------------------------------------------------ what jobs ask for

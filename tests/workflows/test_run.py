@@ -72,7 +72,12 @@ def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"), [("train --seed 3", "write seed=VALUE"), ("gpu-check --seed 3", "arguments: --seed 3")]
+    ("words", "hint"),
+    [
+        ("train --seed 3", "write seed=VALUE"),
+        ("gpu-check --seed 3", "write seed=VALUE"),
+        ("methods --seed 3", "arguments: --seed 3"),
+    ],
 )
 def test_an_unknown_option_says_how_a_key_is_written(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
