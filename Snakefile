@@ -27,6 +27,10 @@ include: "workflows/drawn.smk"
 include: "workflows/products.smk"
 
 
+# Snakemake forgets the default target of a file that another includes.
+workflow.default_target = "all"
+
+
 onstart:
     hold_working_directory()
     check_gpus()

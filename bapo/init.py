@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ def write(folder: Path, task: str = "generator") -> list[str]:
     for part in ("project", task.replace("-", "_")):
         shutil.copytree(TEMPLATES / part, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(suite_folder() / "workflows" / "profiles", folder / "profiles")
+    slurm = folder / "profiles" / "slurm" / "config.yaml"  # it names a file beside it by the checkout's folders
+    slurm.write_text(slurm.read_text(encoding="utf-8").replace("workflows/profiles/", "profiles/"), encoding="utf-8")
     for file in (folder / "README.md", folder / "Snakefile"):
         text = Template(file.read_text(encoding="utf-8")).substitute(task=TASKS[task][0])
         file.write_text(text, encoding="utf-8")
@@ -42,4 +45,4 @@ def main(folder: Path, task: str) -> None:
         require_extra(extra, package)
     for file in write(folder, task):
         print(f"  {file}")
-    print(f"Now: cd {folder} && bapo run scale=smoke", file=sys.stderr)
+    print(f"Now: cd {shlex.quote(str(folder))} && bapo run scale=smoke", file=sys.stderr)

@@ -18,6 +18,10 @@ from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings
 from bapo.validate import OVERRIDE, explained
 
+#: keys that a study decides -> what to write instead
+SINGLE = {"seed": "write seeds=...", "method": "write methods=..."}
+SINGLE |= dict.fromkeys(("task", "model"), "a study names it; name the study, or run a single job by `bapo train`")
+
 
 def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
     """Return the targets and the settings that words name; a project's ``bapo.yaml`` holds where no word does.
@@ -27,6 +31,8 @@ def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
     """
     home = project.folder()
     given = project.content(home) if home else {}
+    if home:
+        read_settings(given, f"{home / project.MARK}:")
     targets, others = [], []
     for word in compose.once(words):
         key, _, value = word.partition("=")
@@ -34,6 +40,8 @@ def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
             targets.append(word)
         elif key in Settings.model_fields:
             given[key] = _value(word, value)
+        elif key in SINGLE:
+            raise UserError(f"{word}: {SINGLE[key]}")
         elif key.partition(".")[0] in Config.model_fields:
             others.append(word)
         else:
@@ -47,6 +55,8 @@ def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
 
 
 def _value(word: str, value: str) -> object:
+    if not value:
+        raise UserError(f"{word}: has no value")
     try:
         return yaml.safe_load(value)
     except yaml.YAMLError as error:

@@ -9,7 +9,6 @@ for target, files in TARGETS.items():
     rule:
         name:
             target
-        default_target: target == "all"
         input:
             [SCALE / file for file in files],
         localrule: True

@@ -96,9 +96,10 @@ def require_name(where: str, group: str, value: str) -> None:
 def _missing(where: str, group: str, name: str) -> str:
     """Say what of a name lies in the working directory, and what it lacks; "" where nothing does."""
     stated, code = Path("experiments", group, f"{name}.yaml"), Path(f"{group}s", f"{name}.py")
-    if stated.is_file() and project.folder() is None:
-        return f"{where}: {stated} is not read, as this folder has no {project.MARK} and so is no project; create one"
-    if code.is_file() and not stated.is_file() and group in CODE:
+    lying = next((file for file in (stated, code) if file.is_file()), None)
+    if lying and project.folder() is None:
+        return f"{where}: {lying} is not read, as this folder has no {project.MARK} and so is no project; create one"
+    if lying == code and group in CODE:
         return f"{where}: {code} is there, but not registered; write `{CODE[group]}: {code}:CLASS` into {stated}"
     return ""
 

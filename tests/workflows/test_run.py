@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from support.workflow import dry_run
 import bapo.__main__
 from bapo import run
 from bapo.errors import UserError
+from bapo.experiments.settings import Settings
 
 
 def becomes(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
@@ -58,7 +61,9 @@ def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, mo
         ("table1 scal=smoke", r"no setting 'scal' \(did you mean 'scale'\?\)"),
         ("table1 scale=smok", r"unknown scale 'smok' \(did you mean 'smoke'\?\)"),
         ("table1 seeds=[1", r"seeds=\[1: "),
-        ("table1 seed=3", "write seeds=... beside it"),
+        ("table1 seed=3", "seed=3: write seeds=..."),
+        ("table1 model=qwen2-112k", "a study names it"),
+        ("table1 seeds=", "seeds=: has no value"),
         ("table1 train.steps=5 train.steps=6", "train.steps=5 is given, too"),
         ("table1 --profile slrum", r"no such profile \(did you mean 'slurm'\?\)"),
     ],
@@ -103,3 +108,10 @@ def test_alone_it_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -
 def test_an_unknown_target_names_what_there_is(tmp_path: Path, target: str, message: str) -> None:
     said = dry_run(tmp_path, target)
     assert said.returncode == 1 and message in said.stderr and "Traceback" not in said.stderr
+
+
+@pytest.mark.system
+def test_without_a_target_everything_is_made(tmp_path: Path) -> None:
+    command = run.command([], Settings(scale="smoke"), options=["-n", "--quiet", "reason", "--cores", "1"])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert re.search(r"^all +1$", done.stdout, re.MULTILINE), done.stdout[-2000:]
