@@ -110,7 +110,7 @@ def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **vari
     shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
     (folder / "experiments" / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
     shutil.copy(HELPERS / "waiting.py", folder)
-    (folder / "experiments" / "method").mkdir()
+    (folder / "experiments" / "method").mkdir(exist_ok=True)
     (folder / "experiments" / "method" / "grpo.yaml").write_text(WAITING, encoding="utf-8")
     known = environment(BAPO_EXPERIMENTS=str(folder / "experiments"), **variables)
     with open(folder / "run.log", "a", encoding="utf-8") as log:
