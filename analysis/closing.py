@@ -23,7 +23,7 @@ def closing(home: Path, studies: Sequence[str]) -> str:
 
 
 def rows(table: Path) -> str:
-    """Return a line for each average of a table's CSV: task, method, percent, and the difference if it has one."""
+    """Return a line for each average of a table's CSV: task, method, percent and difference; "" if it has none."""
     with table.open(encoding="utf-8", newline="") as file:
         averages = [row for row in csv.DictReader(file) if row["benchmark"] == AVERAGE]
     cells = []
@@ -35,7 +35,9 @@ def rows(table: Path) -> str:
         against = f"{text.signed(lead)} against {row['reference']}, {row['verdict']}" if lead == lead else ""
         title = (row.get("title") or row["method_title"]).lstrip("'+")  # write_csv quotes a sign
         cells.append((row["task"], title, accuracy, against))
-    widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)]
+    if not cells:
+        return ""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
     return "\n".join([f"Accuracy in percent, averaged over benchmarks, with 95% interval ({table}):", *lines])
 

@@ -311,3 +311,8 @@ def test_a_file_that_grows_too_much_is_refused(tmp_path: Path, capsys) -> None:
         archive.writestr("about.json", bytes(10 * evidence.LARGEST + 1))
     assert main(["unpack", str(tmp_path / "bomb.zip"), "--out", str(tmp_path / "back")]) == 2
     assert "bomb.zip" in capsys.readouterr().err
+
+
+def test_a_table_without_averages_ends_in_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("benchmark,low,mean,high,difference\ncd4,1,2,3,\n", encoding="utf-8")
+    assert closing.rows(tmp_path / "table.csv") == ""
