@@ -197,6 +197,17 @@ def _run(words: list[str]) -> int:
     return arguments.run(arguments)
 
 
+def _hint(command: str, option: str) -> str:
+    """Say how an unknown option is meant to be written, where that is known."""
+    from bapo.experiments.schema import Config
+    from bapo.experiments.settings import Settings
+
+    key = option.lstrip("-").partition("=")[0]
+    if key.partition(".")[0] in {**Config.model_fields, **Settings.model_fields}:
+        return f"; write {key}=VALUE"
+    return "; options of Snakemake go behind ` -- `" if command == "run" else ""
+
+
 def parsed(words: Sequence[str]) -> Namespace:
     """Parse a command whose options may stand among its KEY=VALUE. Exits with 2 for what it does not take."""
     parser, own = _parser(), list(words)
@@ -205,8 +216,7 @@ def parsed(words: Sequence[str]) -> Namespace:
     taken = next((key for key in ("words", "overrides", "run_words") if key in arguments), None)
     options = [word for word in rest if word.startswith("-") or taken is None]
     if options:
-        hint = f"; write {options[0].lstrip('-')}=VALUE" if taken and options[0].startswith("--") else ""
-        parser.error(f"unrecognized arguments: {' '.join(options)}{hint}")
+        parser.error(f"unrecognized arguments: {' '.join(options)}{_hint(own[0], options[0]) if taken else ''}")
     if taken:
         setattr(arguments, taken, [*getattr(arguments, taken), *rest])
     if for_snakemake:

@@ -82,6 +82,8 @@ def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.C
         ("train --seed 3", "write seed=VALUE"),
         ("gpu-check --seed 3", "write seed=VALUE"),
         ("methods --seed 3", "arguments: --seed 3"),
+        ("run table1 --forcerun table", "options of Snakemake go behind ` -- `"),
+        ("demo --cores 2", "arguments: --cores\n"),
     ],
 )
 def test_an_unknown_option_says_how_a_key_is_written(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
