@@ -187,19 +187,23 @@ def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
     # by the sign of the advantage: 0.5 above and 0.25 below, of two responses
     expected |= {"clipped_upper_x1": (0.25, 2), "clipped_upper_x3": (1.0, 1)}
     expected |= {"clipped_lower_x1": (0.125, 2), "clipped_lower_x3": (0.0, 1)}
-    assert noted == expected | {"ratio_squared_x1": (2.125, 2), "ratio_squared_x3": (1.0, 1)}
+    expected |= {"ratio_squared_x1": (2.125, 2), "ratio_squared_x3": (1.0, 1)}
     values = {name: value for name, (value, _) in noted.items()}
+    # the last bit of exp and log differs from processor to processor
+    assert values == pytest.approx({name: value for name, (value, _) in expected.items()})
+    assert {name: weight for name, (_, weight) in noted.items()} == {
+        name: weight for name, (_, weight) in expected.items()
+    }
     assert effective_sample_size(values, 1) == pytest.approx(2.5**2 / (2 * 4.25))
     assert effective_sample_size(values, 3) == 1.0 and math.isnan(effective_sample_size(values, 2))
     # of 2 and 1/2 the 99th percentile lies 1% of their distance below the greater
-    assert tails(ratios) == {"ratio_p99_x1": 1.985, "ratio_max_x1": 2.0, "ratio_p99_x3": 1.0, "ratio_max_x3": 1.0}
+    tail = {"ratio_p99_x1": 1.985, "ratio_max_x1": 2.0, "ratio_p99_x3": 1.0, "ratio_max_x3": 1.0}
+    assert tails(ratios) == pytest.approx(tail)
     number = torch.tensor([ORIGINS.index(origin) for origin in origins])
     largest = largest_ratios(logprobs, torch.zeros(3, 2), mask, number)
-    assert {name: metric.aggregate() for name, metric in largest.items()} == {
-        "bapo/ratio_max_x1": 2.0,
-        "bapo/ratio_max_x2": 0.0,
-        "bapo/ratio_max_x3": 1.0,
-    }
+    assert {name: metric.aggregate() for name, metric in largest.items()} == pytest.approx(
+        {"bapo/ratio_max_x1": 2.0, "bapo/ratio_max_x2": 0.0, "bapo/ratio_max_x3": 1.0}
+    )
     found = divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask, clipped)
     for name, (value, weight) in noted.items():
         assert float(found[f"{name}_count"]) == weight
