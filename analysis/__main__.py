@@ -79,7 +79,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     numbers = (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses"))
     sizes = [(f"--{name}", {"type": int, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
-    metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/imports.md"})
+    metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/sharing.md"})
     command("import", _import, log, *folders, metric, *sizes, home)
 
     command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))

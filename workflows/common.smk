@@ -157,7 +157,7 @@ SWEEPS_HERE = [*user_errors(sweep_files.at_scale)(SETTINGS.scale)]
 
 # Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml), and jobs on GPUs by
 # `gpu_python` where that is set. With --software-deployment-method apptainer all of them run in the image that
-# containers/bapo.def makes: docs/provenance.md. Snakemake refuses an image below a folder with a space, needed or not.
+# containers/bapo.def makes: docs/installing.md. Snakemake refuses an image below a folder with a space, needed or not.
 IMAGE = str(Path(workflow.basedir, "containers", "bapo.sif"))
 if IN_IMAGE or not any(map(str.isspace, IMAGE)):
 

@@ -257,7 +257,7 @@ class Config(Node):
     model: ModelConfig
     base: BaseConfig
     regimes: Counts = {}  # base.iterations of weaker bases: experiments/variants.yaml
-    #: iterations of the base, temperature, learning_rate and steps: experiments/variants.yaml, docs/matched.md
+    #: iterations of the base, temperature, learning_rate and steps: experiments/variants.yaml, docs/fidelity.md
     matched: Options = {}
     models: Options = {}  # of the setting: model -> values of any part over the setting's
     sampling: SamplingConfig

@@ -38,7 +38,7 @@ class Runs(Part):
     variants: list[str] = []
     seeds: Some[Seed]
     paired: bool = False
-    tuned: dict[str, str] = {}  # method -> the run that stands for it, with what tuning chose: docs/tuning.md
+    tuned: dict[str, str] = {}  # method -> the run that stands for it, with what tuning chose: docs/sweeps.md
 
     @model_validator(mode="after")
     def _a_seed_for_each_model(self) -> Self:

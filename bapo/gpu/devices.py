@@ -85,7 +85,7 @@ def require(count: int, there: int) -> None:
     if count > there:
         raise UserError(
             f"{count} GPUs asked for, {there} here ({VISIBLE}={os.environ.get(VISIBLE, 'not set')}): set "
-            f"verl.gpus_per_node or device=cpu, or submit to a cluster with --gpus={count} (docs/slurm.md)"
+            f"verl.gpus_per_node or device=cpu, or submit to a cluster with --gpus={count} (docs/paper_scale.md)"
         )
 
 

@@ -109,8 +109,8 @@ def test_generation_follows_the_method(method: str, batches: float) -> None:
 
 @pytest.mark.parametrize("scale", ["paper", "single_gpu"])
 def test_the_document_holds_the_table_of_every_run(scale: str) -> None:
-    table, page = paper_scale.table(scale), "paper_scale.md" if scale == "paper" else "single_gpu.md"
-    assert (ROOT / "docs" / page).read_text(encoding="utf-8").endswith(table), f"benchmarks/paper_scale.py {scale}"
+    table, page = paper_scale.table(scale), "paper_scale.md" if scale == "paper" else "real_models.md"
+    assert table in (ROOT / "docs" / page).read_text(encoding="utf-8"), f"benchmarks/paper_scale.py {scale}"
     cells = {cell for name in paper_scale.LISTED[scale] for cell in studies.load_study(name, scale).cells}
     assert len(table.splitlines()) == 2 + len({(c.task, c.model, c.method) for c in cells})
 

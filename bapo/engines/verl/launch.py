@@ -99,7 +99,7 @@ def _require_packages(config: Config, device: str) -> None:
     if (found := metadata.version("verl")) != VERSION:
         raise wrong(None, "engine", "verl", f"verl is {found} and not {VERSION}; install the extra `verl` again")
     if device == "cuda":
-        cure = "make the environment of GPU nodes (docs/provenance.md, Containers), or add device=cpu"
+        cure = "make the environment of GPU nodes (docs/installing.md, Containers), or add device=cpu"
         environment.require_vllm("engine=verl on GPUs", cure)
         if not (memory.fused(config) or verl_config.flash_attention()):
             text = f"critics and models that read images need flash-attn, which is not installed here; {cure}"
