@@ -1,3 +1,3 @@
 """Reproduction suite for "Buffer Matters: Unleashing the Power of Off-Policy RL in LLM Reasoning" (BAPO)."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

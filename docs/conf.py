@@ -14,7 +14,7 @@ version = release = bapo.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
 # The source is the whole checkout, so that pages may link to README.md, CONTRIBUTING.md and files of the code.
-include_patterns = ["README.md", "CONTRIBUTING.md", "docs/*.md", "evidence/README.md", "benchmarks/NOTES.md"]
+include_patterns = ["*.md", "docs/*.md", "evidence/README.md", "benchmarks/NOTES.md"]
 html_title = "BAPO, reproduced"
 html_theme = "furo"
 html_copy_source = False

@@ -67,6 +67,7 @@ def test_a_block_is_what_it_says(block: Block) -> None:
 
 LINES = 120  # of the README
 WORDS, NUMBERS = 30, 4  # the most in a sentence
+FILES, ALL_WORDS = 20, 24_000  # pages by hand, and their words outside of tables
 IN_A_PARAGRAPH = 5  # numbers of the README
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,.]*%?")
 #: phrases that no right sentence needs
@@ -78,7 +79,7 @@ BANNED += r"|gate (?:fails|holds)|the delay|delayed GRPO|fresh groups?|(?<![-/])
 STRICT = [
     "README.md",
     "CONTRIBUTING.md",
-    *(f"docs/{n}.md" for n in ("results", "deciding", "running", "speed", "status")),
+    *(f"docs/{n}.md" for n in ("results", "deciding", "running", "engines", "status")),
 ]
 
 
@@ -109,6 +110,15 @@ def test_a_page_that_keeps_the_rules(page: str) -> None:
     assert [s for s in found if len(s.split()) > WORDS] == []
     assert [s for s in found if len(NUMBER.findall(s)) > NUMBERS] == []
     assert re.findall(rf"\b(?:{CALQUES})\b", " ".join(found), re.IGNORECASE) == []
+
+
+def test_the_pages_are_few() -> None:
+    """Without their index and what is made from code."""
+    made = ("README.md", "classes.md", "grader_disagreements.md")
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in made]
+    assert len(pages) <= FILES
+    lines = [line for page in pages for line in prose(page).splitlines() if not line.startswith("|")]
+    assert sum(len(line.split()) for line in lines) <= ALL_WORDS
 
 
 def test_the_readme_is_short() -> None:
