@@ -75,7 +75,7 @@ def _parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", help=SUPPRESS)
+    commands = parser.add_subparsers(prog="bapo", dest="command", metavar="COMMAND", help=SUPPRESS)
     texts = dict(OF_ANALYSIS)
 
     def command(name: str, run: Callable[[Namespace], int] | str, text: str) -> ArgumentParser:
@@ -225,14 +225,12 @@ def parsed(words: Sequence[str]) -> Namespace:
 
 
 def _job(arguments: Namespace) -> int:
-    from bapo import project
     from bapo.experiments import compose
-    from bapo.experiments.settings import read_settings
+    from bapo.experiments.settings import settings_of_project
     from bapo.gpu import allocation, devices
     from bapo.plan import resources
 
-    if home := project.folder():
-        read_settings(project.content(home), f"{home / project.MARK}:")
+    settings_of_project()  # a wrong one is said here, too
     config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
         needed = getattr(resources, arguments.needed)(config)

@@ -15,7 +15,7 @@ from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.schema import Config
-from bapo.experiments.settings import Settings, read_settings
+from bapo.experiments.settings import Settings, read_settings, settings_of_project
 from bapo.validate import OVERRIDE, explained
 
 #: keys that a study decides -> what to write instead
@@ -29,10 +29,7 @@ def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
     words: targets, ``KEY=VALUE`` of the workflow's settings with a value in YAML, and ``KEY=VALUE`` of the
     configuration, which become the setting ``set``. Raises UserError for an unknown key or a value that is refused.
     """
-    home = project.folder()
-    given = project.content(home) if home else {}
-    if home:
-        read_settings(given, f"{home / project.MARK}:")
+    given = settings_of_project()
     targets, others = [], []
     for word in compose.once(words):
         key, _, value = word.partition("=")
@@ -55,8 +52,6 @@ def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
 
 
 def _value(word: str, value: str) -> object:
-    if not value:
-        raise UserError(f"{word}: has no value")
     try:
         return yaml.safe_load(value)
     except yaml.YAMLError as error:

@@ -174,10 +174,13 @@ def _sorted(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def once(overrides: Sequence[str]) -> Sequence[str]:
-    """Return overrides of which each key has one. Raises UserError for the others: it is not plain which is meant."""
+    """Return overrides of which each key has one, with a value. Raises UserError for others: they may mean anything."""
     given: dict[str, str] = {}
     for override in overrides:
-        first = given.setdefault(override.partition("=")[0], override)
+        key, sign, value = override.partition("=")
+        if sign and not value:
+            raise wrong(None, override, None, f"has no value; write {override}VALUE, or {override}null for none")
+        first = given.setdefault(key, override)
         if first != override:
             raise wrong(None, override, None, f"{first} is given, too; keep one of them")
     return overrides
@@ -194,7 +197,7 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | named).items():
         parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees
-    path = [f"hydra.searchpath=['file://{tree}']" for tree in others]  # a project has one
+    path = [f"hydra.searchpath=['file://{_quoted(tree)}']" for tree in others]  # a project has one
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(suite)):
             config = compose("config", overrides=[*choices, *path])
@@ -202,6 +205,11 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
         raise UserError(explained(error)) from None
     OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
     return config
+
+
+def _quoted(path: Path) -> str:
+    """Write a path as it stands between Hydra's single quotes."""
+    return re.sub(r"\\*(?='|$)", lambda found: 2 * found[0], str(path)).replace("'", r"\'")
 
 
 def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer]) -> Path | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,9 +20,8 @@ from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
 from bapo.project import file_and_name, is_place
 from bapo.store.files import SUMMARY, Json
-from bapo.validate import Part, Seed, parse_yaml, read, wrong
+from bapo.validate import Kind, Part, Seed, parse_yaml, read, wrong
 
-Kind = TypeVar("Kind")
 Some = Annotated[list[Kind], Field(min_length=1)]
 
 
@@ -131,7 +130,7 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         for variant in ((), *((v,) for v in block.variants))
         for seed in (seeds or block.seeds_of(model))
     ]
-    rows = list(dict.fromkeys(rows)) if methods else rows  # which replace those of every block
+    rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # which replace those of every block
     for cell, count in Counter(cell for cell, _ in rows).items():
         if count > 1:
             raise UserError(f"{path}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")

@@ -92,6 +92,8 @@ def test_a_file_in_the_folder_of_a_project_is_a_method(tmp_path: Path, monkeypat
     config = run_config("laptop", "countdown", "", "mine", 1)
     assert (config.method.algorithm, config.method.title) == ("methods/mine.py:Mine", "+Mine")
     assert (config.method.kind, config.method.kl_coef, methods.of_run(config).v) == ("off", 0.001, 3)
+    with pytest.raises(UserError, match=r"^method=_helpers: methods/_helpers.py is no method, .* begins with _"):
+        compose_config(["method=_helpers"])
     file.rename(tmp_path / "methods" / "bapo.py")
     with pytest.raises(UserError, match=r"methods/bapo.py: the suite has a method of this name"):
         options("method")
@@ -220,6 +222,8 @@ def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
     [
         lambda: Path("/dev/full").write_text("a"),
         lambda: Path(__file__, "folder").mkdir(),
+        lambda: Path(__file__).mkdir(exist_ok=True),
+        lambda: Path("n" * 300).mkdir(),
         refused("[Errno 122] Disk quota exceeded: 'results'"),
         refused("[Errno 30] Read-only file system: 'results'"),
         refused("[Errno 13] Permission denied: 'results'"),
