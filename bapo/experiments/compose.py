@@ -1,7 +1,7 @@
-"""Compose the configuration of a job from five layers, the later over the earlier.
+"""Compose the configuration of a job from six layers, the later over the earlier: docs/methods.md.
 
-Schema default, setting (with scale, task and model, by Hydra), method, variants, command line. A setting's lines under
-``models`` hold with one model; a task's under ``methods`` with one method, over what that method says by itself.
+Default, setting (with the files of scale, task and model, by Hydra), the setting's lines for the model, method with the
+task's lines for it, variants, command line.
 Nothing here imports torch: Snakemake reads configurations in every one of its processes.
 """
 
