@@ -20,7 +20,7 @@ from bapo.store.files import Json
 from bapo.validate import OVERRIDE, Folder, Kind, Part, Seed, parse_yaml, refused, wrong
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     """Read a single value for a list, as people write it: ``seeds=1``, ``methods=grpo,bapo``."""
     values = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
     return [str(v) for v in values] if isinstance(values, list | tuple) else [str(values)]
@@ -32,7 +32,7 @@ def _distinct(values: tuple[object, ...]) -> tuple[object, ...]:
     return values
 
 
-def _words(value: object) -> object:
+def _as_words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
@@ -42,7 +42,7 @@ _ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device",
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder"}
 
 
-def _allowed(override: str) -> str:
+def _override_of_jobs(override: str) -> str:
     key = override.partition("=")[0]
     for taken, instead in _ELSEWHERE.items():
         if f"{taken}.".startswith(f"{key}."):  # a mapping holds its keys
@@ -52,8 +52,8 @@ def _allowed(override: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1)]
-Distinct = Annotated[tuple[Kind, ...], BeforeValidator(_listed), AfterValidator(_distinct)]
-Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_allowed)], ...]
+Distinct = Annotated[tuple[Kind, ...], BeforeValidator(_as_list), AfterValidator(_distinct)]
+Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_override_of_jobs)], ...]
 #: keys that only say how the work is done
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
@@ -76,9 +76,9 @@ class Settings(Part):
     progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print
     #: a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example
     #: 'apptainer exec --nv bapo.sif python'; (): the interpreter of all jobs
-    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_words)] = ()
+    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_as_words)] = ()
     #: overrides, for example 'set=["train.steps=50"]'
-    set: Annotated[Overrides, BeforeValidator(_words), AfterValidator(compose.once)] = ()
+    set: Annotated[Overrides, BeforeValidator(_as_words), AfterValidator(compose.once)] = ()
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -113,10 +113,10 @@ class Settings(Part):
 
     def as_words(self) -> list[str]:
         """Write what differs as ``snakemake --config`` takes it, less what only says how the work is done."""
-        shown = self.model_dump(exclude_defaults=True, exclude=_HOW)
+        differences = self.model_dump(exclude_defaults=True, exclude=_HOW)
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
-            for key, value in shown.items()
+            for key, value in differences.items()
         ]
 
 

@@ -50,7 +50,7 @@ def test_words_become_a_command(monkeypatch: pytest.MonkeyPatch, words: str, wan
 def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bapo.yaml").write_text("title: Mine\nscale: smoke\nseeds: 7\nset: [train.steps=9, method.v=3]\n")
-    targets, settings = run.asked(["scale=laptop", "train.steps=5"])
+    targets, settings = run.targets_and_settings(["scale=laptop", "train.steps=5"])
     assert (targets, settings.scale, settings.seeds) == ([], "laptop", (7,))
     assert settings.set == ("train.steps=5", "method.v=3")
 
