@@ -219,7 +219,7 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["train.batch_size=1000000000000"], "^train.batch_size=1000000000000: must be less"),
         (["data.split_sizes.train=-1"], "^data.split_sizes.train=-1: must be greater"),
         (["seed=9223372036854775808"], "^seed=9223372036854775808: must be less than 9223372036854775808"),
-        (["method=bapo", "method.bad_capacty=3"], r"bapo has no such parameter \(did you mean 'bad_capacity'\?\)"),
+        (["method=bapo", "method.bad_capacty=3"], r"^method.bad_capacty: no such key \(did you mean 'bad_capacity'\?"),
         (["train.batch_size=big"], "^train.batch_size=big: must be a valid integer"),
         (["train.mini_batch_size=64"], "train.mini_batch_size=64: must be at most train.batch_size=32"),
         (["train.epochs=1"], "set exactly one of train.steps and train.epochs"),
