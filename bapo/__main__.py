@@ -63,8 +63,8 @@ def _examples(name: str) -> str:
 def _listed(texts: Mapping[str, str]) -> str:
     """Return the commands by their groups. texts: command -> what it does."""
     groups = {name: [f"  {command:<12}{texts[command]}" for command in commands] for name, commands in GROUPS.items()}
-    shown = "\n\n".join("\n".join([f"{name}:", *lines]) for name, lines in groups.items())
-    return f"{shown}\n\n`bapo COMMAND --help` shows how a command is called."
+    listing = "\n\n".join("\n".join([f"{name}:", *lines]) for name, lines in groups.items())
+    return f"{listing}\n\n`bapo COMMAND --help` shows how a command is called."
 
 
 def _parser() -> ArgumentParser:
@@ -75,7 +75,7 @@ def _parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", help=SUPPRESS)
+    commands = parser.add_subparsers(prog="bapo", dest="command", metavar="COMMAND", help=SUPPRESS)
     texts = dict(OF_ANALYSIS)
 
     def command(name: str, run: Callable[[Namespace], int] | str, text: str) -> ArgumentParser:
@@ -170,14 +170,14 @@ def _parser() -> ArgumentParser:
 
 
 #: what the parser notes of a command beside its words
-_NOTED = {"command", "run", "work", "needed", "overrides", "cfg"}
+_NOTES = {"command", "run", "work", "needed", "overrides", "cfg"}
 
 
-def _call(place: str, arguments: Namespace, *given: object) -> int:
+def _call(place: str, arguments: Namespace, *positional: object) -> int:
     """Call MODULE:FUNCTION with a command's words. No command imports what another needs."""
     module, _, function = place.partition(":")
-    words = {key: value for key, value in vars(arguments).items() if key not in _NOTED}
-    return getattr(import_module(module), function)(*given, **words) or 0
+    words = {key: value for key, value in vars(arguments).items() if key not in _NOTES}
+    return getattr(import_module(module), function)(*positional, **words) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -210,29 +210,28 @@ def _hint(command: str, option: str) -> str:
 
 def parsed(words: Sequence[str]) -> Namespace:
     """Parse a command whose options may stand among its KEY=VALUE. Exits with 2 for what it does not take."""
-    parser, own = _parser(), list(words)
-    for_snakemake = own[own.index("--") + 1 :] if own[:1] == ["run"] and "--" in own else []
-    arguments, rest = parser.parse_known_args(own[: len(own) - len(for_snakemake) - 1] if for_snakemake else own)
-    taken = next((key for key in ("words", "overrides", "run_words") if key in arguments), None)
-    options = [word for word in rest if word.startswith("-") or taken is None]
+    parser = _parser()
+    divider = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
+    words, for_snakemake = words[:divider], words[divider + 1 :]
+    arguments, rest = parser.parse_known_args(words)
+    pairs = next((key for key in ("words", "overrides", "run_words") if key in arguments), None)
+    options = [word for word in rest if word.startswith("-") or pairs is None]
     if options:
-        parser.error(f"unrecognized arguments: {' '.join(options)}{_hint(own[0], options[0]) if taken else ''}")
-    if taken:
-        setattr(arguments, taken, [*getattr(arguments, taken), *rest])
+        parser.error(f"unrecognized arguments: {' '.join(options)}{_hint(words[0], options[0]) if pairs else ''}")
+    if pairs:
+        setattr(arguments, pairs, [*getattr(arguments, pairs), *rest])
     if for_snakemake:
-        arguments.options = for_snakemake
+        arguments.options = [*for_snakemake]
     return arguments
 
 
 def _job(arguments: Namespace) -> int:
-    from bapo import project
     from bapo.experiments import compose
-    from bapo.experiments.settings import read_settings
+    from bapo.experiments.settings import settings_of_project
     from bapo.gpu import allocation, devices
     from bapo.plan import resources
 
-    if home := project.folder():
-        read_settings(project.content(home), f"{home / project.MARK}:")
+    settings_of_project()  # a wrong one is said here, too
     config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
         needed = getattr(resources, arguments.needed)(config)

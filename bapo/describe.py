@@ -73,7 +73,7 @@ def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Jso
     own = study.file.name in places.own("study")  # the plus is of the paper's rows
     title = shown.title.removeprefix("+") if own else shown.title
     content: Json = {"method": method, "method_title": title, "kind": shown.kind}
-    if cell in study.plain:
+    if cell in study.tuned:
         chosen = (name for name in cell.method.split("+") if name not in method.split("+"))
         content["tuned"] = [places.variants()[name][1]["title"] for name in chosen]
     return content
@@ -82,7 +82,7 @@ def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Jso
 def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
     """Return task -> method -> the variants that its row of Table 1 has at this scale."""
     blocks = study_file(TUNED).scales.get(study.scale, [])
-    rows = {block.task: {m: run.split("+")[1:] for m, run in block.tuned.items()} for block in blocks}
+    rows = {block.task: {method: variants.split("+") for method, variants in block.tuned.items()} for block in blocks}
     return {task: rows.get(task, {}) for task in dict.fromkeys(cell.task for cell in study.cells)}
 
 

@@ -11,8 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
-#: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's place
-_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR}
+#: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's
+#: place, a name that is too long
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
+_REFUSED |= {errno.ENAMETOOLONG}
 #: what torch, the loader of libraries and Python's threads say when the machine or `ulimit` gives no more
 _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
 

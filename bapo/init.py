@@ -43,6 +43,9 @@ def main(folder: Path, task: str) -> None:
     _, extra, package = TASKS[task]
     if extra:
         require_extra(extra, package)
-    for file in write(folder, task):
-        print(f"  {file}")
+    try:
+        files = write(folder, task)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
+    print(*(f"  {file}" for file in files), sep="\n")
     print(f"Now: cd {shlex.quote(str(folder))} && bapo run scale=smoke", file=sys.stderr)

@@ -15,7 +15,7 @@ from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.schema import Config
-from bapo.experiments.settings import Settings, read_settings
+from bapo.experiments.settings import Settings, read_settings, settings_of_project
 from bapo.validate import OVERRIDE, explained
 
 #: keys that a study decides -> what to write instead
@@ -23,23 +23,20 @@ SINGLE = {"seed": "write seeds=...", "method": "write methods=..."}
 SINGLE |= dict.fromkeys(("task", "model"), "a study names it; name the study, or run a single job by `bapo train`")
 
 
-def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
+def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:
     """Return the targets and the settings that words name; a project's ``bapo.yaml`` holds where no word does.
 
     words: targets, ``KEY=VALUE`` of the workflow's settings with a value in YAML, and ``KEY=VALUE`` of the
     configuration, which become the setting ``set``. Raises UserError for an unknown key or a value that is refused.
     """
-    home = project.folder()
-    given = project.content(home) if home else {}
-    if home:
-        read_settings(given, f"{home / project.MARK}:")
+    values = settings_of_project()
     targets, others = [], []
     for word in compose.once(words):
         key, _, value = word.partition("=")
         if not re.match(OVERRIDE, word):
             targets.append(word)
         elif key in Settings.model_fields:
-            given[key] = _value(word, value)
+            values[key] = _value(word, value)
         elif key in SINGLE:
             raise UserError(f"{word}: {SINGLE[key]}")
         elif key.partition(".")[0] in Config.model_fields:
@@ -47,16 +44,14 @@ def asked(words: Sequence[str]) -> tuple[list[str], Settings]:
         else:
             known = dict.fromkeys([*Settings.model_fields, *Config.model_fields])
             raise UserError(unknown(word, f"no setting '{key}'", key, [*known]))
-    settings = read_settings(given, "setting")
+    settings = read_settings(values, "setting")
     if others:
         both = {override.partition("=")[0]: override for override in (*settings.set, *others)}
-        settings = read_settings({**given, "set": list(both.values())}, "setting")
+        settings = read_settings({**values, "set": list(both.values())}, "setting")
     return targets, settings
 
 
 def _value(word: str, value: str) -> object:
-    if not value:
-        raise UserError(f"{word}: has no value")
     try:
         return yaml.safe_load(value)
     except yaml.YAMLError as error:
@@ -71,9 +66,9 @@ def command(
     file = own if project.folder() and own.is_file() else suite
     words = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(file)]
     words += ["--workflow-profile", str(_profile(profile)), *options]
-    given = settings.model_dump(exclude_unset=True, exclude_none=True)
-    shown = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
-    return [*words, *(["--config", *shown] if shown else [])]
+    values = settings.model_dump(exclude_unset=True, exclude_none=True)
+    pairs = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return [*words, *(["--config", *pairs] if pairs else [])]
 
 
 def _profile(name: str) -> Path:
@@ -95,11 +90,11 @@ def main(
     options: Sequence[str] = (),
 ) -> None:
     """Become Snakemake, so that signals and the exit status are its own. options: more words for it."""
-    targets, settings = asked(words)
+    targets, settings = targets_and_settings(words)
     own = [word for name, value in (("--cores", cores), ("--jobs", jobs)) if value for word in (name, value)]
     own += ["-n", "--quiet", "rules", "host", "reason"] if dry else []
-    made = command(targets, settings, profile, [*own, *options])
-    os.execv(made[0], made)
+    words_of_snakemake = command(targets, settings, profile, [*own, *options])
+    os.execv(words_of_snakemake[0], words_of_snakemake)
 
 
 def demo(words: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from bapo.experiments import identity
 from bapo.experiments import places
 from bapo.experiments import studies
 from bapo.experiments.settings import read_settings
+from bapo.experiments.settings import settings_of_project
 from bapo.gpu import devices
 from bapo.plan import resources
 from bapo.sweeps import files as sweep_files
@@ -67,7 +68,8 @@ def require_targets():
     """Refuse a target that nothing makes, and name the nearest. Rules of a project may follow those of the suite."""
     for target in workflow.dag_settings.targets:
         files = {target, os.path.relpath(target)}
-        if workflow.is_rule(target) or any(made.is_producer(file) for made in workflow.rules for file in files):
+        named = workflow.is_rule(target) and not workflow.get_rule(target).has_wildcards()
+        if named or any(made.is_producer(file) for made in workflow.rules for file in files):
             continue
         if with_number := [name for name in products.FIGURES if name.startswith(f"{target}_") and name in TARGETS]:
             study = study_of_product(with_number[0])
@@ -140,7 +142,8 @@ HELD = ExitStack()  # until the process ends
 # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
 gc.set_threshold(200_000, 50, 100)
 
-SETTINGS = user_errors(read_settings)(config)
+# in a project `bapo.yaml` holds where --config says nothing
+SETTINGS = user_errors(lambda: read_settings({**settings_of_project(), **config}))()
 #: by what jobs run: in the image where Snakemake takes one, else where Snakemake runs itself; and those on GPUs
 IN_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 PYTHON = ["python" if IN_IMAGE else sys.executable]
@@ -157,9 +160,10 @@ SWEEPS_HERE = [*user_errors(sweep_files.at_scale)(SETTINGS.scale)]
 
 # Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml), and jobs on GPUs by
 # `gpu_python` where that is set. With --software-deployment-method apptainer all of them run in the image that
-# containers/bapo.def makes: docs/installing.md. Snakemake refuses an image below a folder with a space, needed or not.
+# containers/bapo.def makes: docs/installing.md. Snakemake refuses an image below a folder with a space, or takes
+# braces for a wildcard, even where no image is needed.
 IMAGE = str(Path(workflow.basedir, "containers", "bapo.sif"))
-if IN_IMAGE or not any(map(str.isspace, IMAGE)):
+if IN_IMAGE or not re.search(r"[\s{}]", IMAGE):
 
     container: IMAGE
 

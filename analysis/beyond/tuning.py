@@ -132,7 +132,7 @@ def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], stud
         named.pop(method, None)
         named[method] = tuple(variants)
     if stale:
-        listed = ", ".join(f"{m}: {'+'.join((m, *variants))}" for m, variants in named.items() if variants)
+        listed = ", ".join(f"{m}: {'+'.join(variants)}" for m, variants in named.items() if variants)
         where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
         lines.append(f"Table 1 has another choice for {', '.join(stale)}. {where}: tuned: {{{listed}}}")
     return lines

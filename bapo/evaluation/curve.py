@@ -86,6 +86,8 @@ def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | N
         home, model = base_directory(config), pretrained.start_of(config)
     else:
         home = run_directory(config)
+        if not (home / SUMMARY).exists():
+            raise UserError(f"{home}: no finished run of this configuration; run `bapo train` with the same keys")
         trained = read_json(home / SUMMARY)
         if trained.get("identity") != budgets.identity(config):
             raise UserError(f"{home}: trained under another configuration; train it again, or correct the command")

@@ -1,7 +1,7 @@
-"""Compose the configuration of a job from five layers, the later over the earlier.
+"""Compose the configuration of a job from six layers, the later over the earlier: docs/methods.md.
 
-Schema default, setting (with scale, task and model, by Hydra), method, variants, command line. A setting's lines under
-``models`` hold with one model; a task's under ``methods`` with one method, over what that method says by itself.
+Default, setting (with the files of scale, task and model, by Hydra), the setting's lines for the model, method with the
+task's lines for it, variants, command line.
 Nothing here imports torch: Snakemake reads configurations in every one of its processes.
 """
 
@@ -46,7 +46,7 @@ def compose_config(overrides: Sequence[str] = ()) -> Config:
     seed costs a copy.
     """
     seeds = [o for o in overrides if re.fullmatch(r"seed=\d{1,18}", o)]  # another is left to the schema
-    config = _kept(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
+    config = _config_of(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
     if seeds:
         config.seed = int(seeds[-1].partition("=")[2])
     return model_files.fill(config)
@@ -57,14 +57,14 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
 
     model, method: "" stands for the setting's model, and for a method that nobody names.
     """
-    named = {"scale": scale, "task": task, "model": model, "method": method}
-    config = compose_config([*(f"{group}={name}" for group, name in named.items() if name), *extra])
+    names = {"scale": scale, "task": task, "model": model, "method": method}
+    config = compose_config([*(f"{group}={name}" for group, name in names.items() if name), *extra])
     config.seed = seed
-    for group, name in named.items():
-        given = getattr(config, group).name
-        if name and given != name:
+    for group, name in names.items():
+        label = getattr(config, group).name
+        if name and label != name:
             cure = f"must be {name}, as the file is called: a study's folders have the names of files"
-            raise wrong(places.file_of(group, name), "name", given, cure)
+            raise wrong(places.file_of(group, name), "name", label, cure)
     return config
 
 
@@ -72,13 +72,13 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
 
 
 @lru_cache(maxsize=1024)
-def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
+def _config_of(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
     """Lay the layers over each other and check what they come to."""
-    chosen, values = _sorted(overrides)
-    method, *of_method = chosen.pop("method", "grpo").split("+")
-    model, *of_model = chosen.get("model", "").split("+")
-    chosen |= {"model": model} if model else {}
-    config = _start(trees, tuple(f"{group}={name}" for group, name in chosen.items())).copy()
+    choices, values = _choices_and_values(overrides)
+    method, *of_method = choices.pop("method", "grpo").split("+")
+    model, *of_model = choices.get("model", "").split("+")
+    choices |= {"model": model} if model else {}
+    config = _start(trees, tuple(f"{group}={name}" for group, name in choices.items())).copy()
     layers: list[Layer] = []
     try:
         for layer in _layers(config, method, of_model, of_method):
@@ -100,8 +100,8 @@ def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
         loc, value = first["loc"], first["input"]
         if key := first.get("ctx", {}).get("key"):  # a name that does not exist in this part
             loc, value = (*loc, key), value[key]
-        said = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
-        raise refused(error, None if said else _file_with(loc, value, layers)) from None
+        typed = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
+        raise refused(error, None if typed else _file_with(loc, value, layers)) from None
     for part, variants in ((composed.model, of_model), (composed.method, of_method)):
         part.name = "+".join([part.name, *variants])
         part.title = ", ".join([part.title, *(places.variants()[v][1]["title"] for v in variants)])
@@ -113,25 +113,25 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
     setting = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
     if not OmegaConf.is_missing(config.model, "name"):
         yield setting, config.models.get(config.model.name, {})
-    stated, file = _stated(method), places.file_of("method", method)
-    if not stated.get("algorithm"):
+    options_of_method, file = _method(method), places.file_of("method", method)
+    if not options_of_method.get("algorithm"):
         raise wrong(file, "algorithm", None, "has no value; name a method of bapo/methods/")
-    yield file, {"method": methods.defaults(stated["algorithm"]) | stated}
+    yield file, {"method": methods.defaults(options_of_method["algorithm"]) | options_of_method}
     yield places.file_of("task", config.task.name), {"method": config.task.methods.get(method, {})}
     for group, variants in (("model", of_model), ("method", of_method)):
-        found = [(name, *places.variants()[name]) for name in variants]
-        for (one, _, ones), (other, _, others) in combinations(found, 2):
+        entries = [(name, *places.variants()[name]) for name in variants]
+        for (one, _, ones), (other, _, others) in combinations(entries, 2):
             if shared := _keys(ones) & _keys(others):
                 text = f"the variants '{one}' and '{other}' both set {min(shared)}; keep one of them"
                 raise UserError(f"{group}: {text}")
-        for name, path, content in found:
+        for name, path, content in entries:
             if group == "method" and set(content) & set(SHARED):
                 cure = "changes the problems or the base model, which all methods share; make it a variant of the model"
                 raise wrong(None, "method", f"{method}+{name}", cure)
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _stated(name: str, above: tuple[str, ...] = ()) -> Json:
+def _method(name: str, above: tuple[str, ...] = ()) -> Json:
     """Return what a method says: its class, or ``method/NAME.yaml`` over the methods that its defaults list names.
 
     above: the files that name it.
@@ -144,7 +144,7 @@ def _stated(name: str, above: tuple[str, ...] = ()) -> Json:
         raise wrong(path, "defaults", name, "a method cannot begin with itself; name another one")
     content = parse_yaml(path)
     for other in read(list[str], content.pop("defaults", []), path, "defaults"):
-        below |= _stated(other, (*above, name)) if other != "_self_" else {}
+        below |= _method(other, (*above, name)) if other != "_self_" else {}
     return below | content
 
 
@@ -158,26 +158,29 @@ def _keys(content: object, prefix: str = "") -> set[str]:
 # ------------------------------------------------------------------------------------------------ overrides
 
 
-def _sorted(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _choices_and_values(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Sort overrides into choices by group, and values. Raises UserError for a choice that does not exist."""
-    chosen, values = {}, []
+    choices, values = {}, []
     for override in filter(None, overrides):
         if not re.match(OVERRIDE, override):
             raise wrong(None, override, None, "write KEY=VALUE, or GROUP=NAME")
         group, _, value = override.partition("=")
         if group in places.GROUPS:
             places.require_name(override, group, value)
-            chosen[group] = value
+            choices[group] = value
         else:
             values.append(override)
-    return chosen, values
+    return choices, values
 
 
 def once(overrides: Sequence[str]) -> Sequence[str]:
-    """Return overrides of which each key has one. Raises UserError for the others: it is not plain which is meant."""
-    given: dict[str, str] = {}
+    """Return overrides of which each key has one, with a value. Raises UserError for others: they may mean anything."""
+    firsts: dict[str, str] = {}
     for override in overrides:
-        first = given.setdefault(override.partition("=")[0], override)
+        key, sign, value = override.partition("=")
+        if sign and not value:
+            raise wrong(None, override, None, f"has no value; write {override}VALUE, or {override}null for none")
+        first = firsts.setdefault(key, override)
         if first != override:
             raise wrong(None, override, None, f"{first} is given, too; keep one of them")
     return overrides
@@ -186,15 +189,15 @@ def once(overrides: Sequence[str]) -> Sequence[str]:
 @lru_cache(maxsize=256)
 def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     """Compose all but the method by Hydra, which takes 0.2 seconds: once a process for each scale, task and model."""
-    named = dict(choice.split("=", 1) for choice in choices)
-    name = f"{named.get('scale', 'laptop')}_{named.get('task', 'countdown')}"
-    if "setting" not in named and name not in options("setting"):
+    names = dict(choice.split("=", 1) for choice in choices)
+    name = f"{names.get('scale', 'laptop')}_{names.get('task', 'countdown')}"
+    if "setting" not in names and name not in options("setting"):
         file = trees[-1] / "setting" / f"{name}.yaml"
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
-    for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | named).items():
+    for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | names).items():
         parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees
-    path = [f"hydra.searchpath=['file://{tree}']" for tree in others]  # a project has one
+    path = [f"hydra.searchpath=['file://{_quoted(tree)}']" for tree in others]  # a project has one
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(suite)):
             config = compose("config", overrides=[*choices, *path])
@@ -202,6 +205,11 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
         raise UserError(explained(error)) from None
     OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
     return config
+
+
+def _quoted(path: Path) -> str:
+    """Write a path as it stands between Hydra's single quotes."""
+    return re.sub(r"\\*(?='|$)", lambda found: 2 * found[0], str(path)).replace("'", r"\'")
 
 
 def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer]) -> Path | None:
@@ -213,7 +221,7 @@ def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer
         return node
 
     files = [path for tree in places.trees() for path in tree.glob("*/*.yaml")]
-    found = {path for path, content in layers if at(content, loc) == value}
+    sources = {path for path, content in layers if at(content, loc) == value}
     for path in files:
-        found |= {path} if at(parse_yaml(path), loc[path.parent.name == loc[0] :]) == value else set()
-    return found.pop() if len(found) == 1 else None
+        sources |= {path} if at(parse_yaml(path), loc[path.parent.name == loc[0] :]) == value else set()
+    return sources.pop() if len(sources) == 1 else None

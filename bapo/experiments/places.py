@@ -18,8 +18,6 @@ VARIANTS = "variants.yaml"
 GROUPS = ("scale", "task", "setting", "model", "method", "tracking")
 #: the groups whose choices may carry variants (``method=bapo+rollouts``)
 VARIED = ("model", "method")
-#: group -> the key of its files that names a class
-CODE = {"method": "algorithm", "task": "code", "model": "code"}
 
 
 def suite_folder() -> Path:
@@ -99,8 +97,10 @@ def _missing(where: str, group: str, name: str) -> str:
     lying = next((file for file in (stated, code) if file.is_file()), None)
     if lying and project.folder() is None:
         return f"{where}: {lying} is not read, as this folder has no {project.MARK} and so is no project; create one"
-    if lying == code and group in CODE:
-        return f"{where}: {code} is there, but not registered; write `{CODE[group]}: {code}:CLASS` into {stated}"
+    if lying == code and group == "method":  # any other file there is one
+        return f"{where}: {code} is no method, as its name begins with _; rename it"
+    if lying == code and group in ("task", "model"):
+        return f"{where}: {code} is there, but not registered; write `code: {code}:CLASS` into {stated}"
     return ""
 
 

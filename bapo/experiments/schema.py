@@ -191,7 +191,6 @@ class VllmConfig(Node):
 
     dtype: str = "bfloat16"
     tensor_parallel_size: Unidentified[AtLeastOne] = 1  # GPUs of the engine
-    max_num_seqs: Unidentified[AtLeastOne] = 512  # responses under way
     #: share of each GPU's memory
     gpu_memory_utilization: Unidentified[Annotated[float, Field(gt=0, le=1)]] = 0.9
 

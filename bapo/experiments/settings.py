@@ -11,21 +11,28 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
+from bapo import project
 from bapo.errors import UserError
 from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import OVERRIDE, Folder, Part, Seed, parse_yaml, refused, wrong
+from bapo.validate import OVERRIDE, Folder, Kind, Part, Seed, parse_yaml, refused, wrong
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     """Read a single value for a list, as people write it: ``seeds=1``, ``methods=grpo,bapo``."""
     values = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
     return [str(v) for v in values] if isinstance(values, list | tuple) else [str(values)]
 
 
-def _words(value: object) -> object:
+def _distinct(values: tuple[object, ...]) -> tuple[object, ...]:
+    if doubles := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"names {doubles[0]} twice; leave one out")
+    return values
+
+
+def _as_words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
@@ -35,7 +42,7 @@ _ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device",
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder"}
 
 
-def _allowed(override: str) -> str:
+def _override_of_jobs(override: str) -> str:
     key = override.partition("=")[0]
     for taken, instead in _ELSEWHERE.items():
         if f"{taken}.".startswith(f"{key}."):  # a mapping holds its keys
@@ -45,7 +52,8 @@ def _allowed(override: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1)]
-Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_allowed)], ...]
+Distinct = Annotated[tuple[Kind, ...], BeforeValidator(_as_list), AfterValidator(_distinct)]
+Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_override_of_jobs)], ...]
 #: keys that only say how the work is done
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
@@ -61,16 +69,16 @@ class Settings(Part):
     results: Folder = "results"  # a folder
     data_folder: Folder | None = None  # with local copies of the hub's data sets
     tracking: Literal["wandb", "none"] | None = None
-    methods: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = ()  # in place of the study's
-    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_listed)] = ()  # in place of the study's
+    methods: Distinct[Text] = ()  # in place of the study's
+    seeds: Distinct[Seed] = ()  # in place of the study's
     trials: Annotated[int, Field(ge=1, le=10**5)] | None = None  # of a free sweep, in place of the sweep's
     warm: bool = True  # whether jobs start as children of one process (bapo/warm)
     progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print
     #: a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example
     #: 'apptainer exec --nv bapo.sif python'; (): the interpreter of all jobs
-    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_words)] = ()
+    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_as_words)] = ()
     #: overrides, for example 'set=["train.steps=50"]'
-    set: Annotated[Overrides, BeforeValidator(_words), AfterValidator(compose.once)] = ()
+    set: Annotated[Overrides, BeforeValidator(_as_words), AfterValidator(compose.once)] = ()
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -105,11 +113,21 @@ class Settings(Part):
 
     def as_words(self) -> list[str]:
         """Write what differs as ``snakemake --config`` takes it, less what only says how the work is done."""
-        shown = self.model_dump(exclude_defaults=True, exclude=_HOW)
+        differences = self.model_dump(exclude_defaults=True, exclude=_HOW)
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
-            for key, value in shown.items()
+            for key, value in differences.items()
         ]
+
+
+def settings_of_project() -> Json:
+    """Return the settings that ``bapo.yaml`` in the working directory holds, checked; none outside a project."""
+    home = project.folder()
+    if home is None:
+        return {}
+    given = project.content(home)
+    read_settings(given, f"{home / project.MARK}:")
+    return given
 
 
 def read_settings(keywords: Json, where: str = "--config") -> Settings:

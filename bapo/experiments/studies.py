@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,9 +20,8 @@ from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
 from bapo.project import file_and_name, is_place
 from bapo.store.files import SUMMARY, Json
-from bapo.validate import Part, Seed, parse_yaml, read, wrong
+from bapo.validate import Kind, Part, Seed, parse_yaml, read, wrong
 
-Kind = TypeVar("Kind")
 Some = Annotated[list[Kind], Field(min_length=1)]
 
 
@@ -38,13 +37,17 @@ class Runs(Part):
     variants: list[str] = []
     seeds: Some[Seed]
     paired: bool = False
-    tuned: dict[str, str] = {}  # method -> the run that stands for it, with what tuning chose: docs/sweeps.md
+    tuned: dict[str, str] = {}  # method -> the variants, joined by +, that tuning chose for it: docs/sweeps.md
 
     @model_validator(mode="after")
     def _a_seed_for_each_model(self) -> Self:
         if self.paired and len(self.models) != len(self.seeds):
             raise ValueError(f"paired needs a seed for each model, not {len(self.seeds)} for {len(self.models)}")
         return self
+
+    def run_of(self, method: str) -> str:
+        """Return the method with the variants that tuning chose."""
+        return "+".join((method, *filter(None, [self.tuned.get(method)])))
 
     def seeds_of(self, model: str) -> list[int]:
         """Return the seeds of the runs from a model."""
@@ -71,16 +74,16 @@ class StudyFile(Part):
 
 @dataclass(frozen=True)
 class Study:
-    """A study's runs at one scale. plain: the method that a tuned run stands for."""
+    """A study's runs at one scale. tuned: tuned run -> its method, under whose name it is shown."""
 
     file: StudyFile
     scale: str
     cells: tuple[Cell, ...]
-    plain: Mapping[Cell, str]
+    tuned: Mapping[Cell, str]
 
     def method_of(self, cell: Cell) -> str:
         """Return the method that a run stands for."""
-        return self.plain.get(cell, cell.method)
+        return self.tuned.get(cell, cell.method)
 
     @property
     def curves(self) -> list[str]:
@@ -124,20 +127,20 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         cure = f"has no '{scale}'; it has {', '.join(content.scales)}: add the runs of this scale"
         raise UserError(f"{path}: scales {cure}")
     rows = [
-        (Cell(block.task, model, "+".join((block.tuned.get(method, method), *variant)), seed), method)
+        (Cell(block.task, model, "+".join((block.run_of(method), *variant)), seed), method)
         for block in content.scales[scale]
         for model in block.models
         for method in (methods or block.methods)
         for variant in ((), *((v,) for v in block.variants))
         for seed in (seeds or block.seeds_of(model))
     ]
-    rows = list(dict.fromkeys(rows)) if methods else rows  # which replace those of every block
+    rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # which replace those of every block
     for cell, count in Counter(cell for cell, _ in rows).items():
         if count > 1:
             raise UserError(f"{path}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
-    tuned = {run for block in content.scales[scale] for run in block.tuned.values()}
-    plain = {cell: method for cell, method in rows if cell.method in tuned and method != cell.method}
-    return Study(content, scale, tuple(cell for cell, _ in rows), plain)
+    runs = {block.run_of(method) for block in content.scales[scale] for method in block.tuned}
+    tuned = {cell: method for cell, method in rows if cell.method in runs and method != cell.method}
+    return Study(content, scale, tuple(cell for cell, _ in rows), tuned)
 
 
 def study_of(name: str, settings: Settings) -> Study:
@@ -160,7 +163,7 @@ def _checked(name: str, path: Path, text: str) -> StudyFile:
     for scale, blocks in content.scales.items():
         places.require_name(f"{path}: scales.{scale}", "scale", scale)
         for number, block in enumerate(blocks):
-            methods = [*block.methods, *block.tuned, *block.tuned.values()]
+            methods = [*block.methods, *map(block.run_of, block.tuned)]
             named = {"task": [block.task], "model": block.models, "method": methods, "variant": block.variants}
             for group, values in named.items():
                 for value in values:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from bapo import project
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 from bapo.validate import refused
 
@@ -123,12 +123,8 @@ def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
         return content
     if not content.get("algorithm"):
         raise UserError("method.algorithm has no value: name one of " + ", ".join(names()))
-    schema = get(content["algorithm"]).Config
-    for key in sorted(set(content) - set(schema.model_fields)):
-        what = f"{content['algorithm']} has no such parameter"
-        raise UserError(unknown(f"method.{key}", what, key, sorted(schema.model_fields)))
     try:
-        return schema(**{**defaults(content["algorithm"]), **content})
+        return get(content["algorithm"]).Config(**{**defaults(content["algorithm"]), **content})
     except ValidationError as error:
         raise UserError(f"method.{refused(error, None)}") from None
 

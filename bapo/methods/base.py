@@ -24,14 +24,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from bapo import seeds
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.replay import Buffer
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.validate import Name, Unidentified, WhereSet
+from bapo.validate import Name, Part, Unidentified, WhereSet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,14 +98,12 @@ Mean = Literal["sequence-mean", "token-mean"]  # eq. 1; verl: token-mean
 Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
 
 
-class MethodConfig(BaseModel):
+class MethodConfig(Part):
     """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3).
 
     algorithm: the name of a class, as ``bapo.methods.get`` takes it. name: label of the runs and of their folder. title
     and kind: the class's own, unless a file says otherwise. A coefficient that is None is the setting's.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     algorithm: str = "grpo"
     name: Unidentified[Name] = "grpo"

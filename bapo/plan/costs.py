@@ -258,5 +258,5 @@ def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -
 
 def main(words: Sequence[str]) -> None:
     """Print the plan. words: as ``bapo run`` takes them. Raises UserError."""
-    targets, settings = run.asked(words)
+    targets, settings = run.targets_and_settings(words)
     print(as_text(targets, settings, jobs(targets, settings)), end="")

@@ -87,7 +87,7 @@ def read_json(path: Path) -> Json:
             raise ValueError("it must hold an object")
         return content
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; make it with `bapo run table1`") from None
+        raise UserError(f"{path} does not exist; run the command that makes it") from None
     except (IsADirectoryError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it and run the same command again") from None
 

@@ -76,7 +76,7 @@ def accepted(words: Sequence[str]) -> None:
     elif words != ["--help"]:
         arguments = bapo.__main__.parsed(words)
         if "words" in arguments:
-            run.asked(arguments.words)
+            run.targets_and_settings(arguments.words)
 
 
 def checked(words: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 def as_snakemake(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Return (options, targets) of ``bapo run`` or ``bapo plan`` as :func:`split` does."""
     arguments = bapo.__main__.parsed(words)
-    targets, settings = run.asked(arguments.words)
+    targets, settings = run.targets_and_settings(arguments.words)
     profile = getattr(arguments, "profile", "default")
     made = run.command(targets, settings)
     given = ["--workflow-profile", profile] if profile != "default" else []

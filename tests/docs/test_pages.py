@@ -13,6 +13,10 @@ import yaml
 from support.pages import PAGES, Block, anchors, blocks, prose
 from support.paths import ROOT
 
+from analysis import products
+from bapo.experiments.places import options
+from bapo.experiments.studies import study_file
+
 #: where a link may lead outside of the checkout; its form is checked, not the network
 OUTSIDE = re.compile(r"https://(arxiv\.org/abs/\d{4}\.\d{5}|snakemake\.github\.io|github\.com/[\w.-]+/[\w.-]+)")
 FOLDERS = "analysis|bapo|benchmarks|containers|docs|examples|experiments|profiles|tests|workflows"
@@ -63,6 +67,26 @@ def test_a_block_is_what_it_says(block: Block) -> None:
         ast.parse(block.text if not block.text.startswith('"') else "{" + block.text + "}")
     elif block.language == "yaml":
         assert yaml.safe_load(block.text)
+
+
+def targets() -> str:
+    """Return the studies, tables and figures as the Markdown table that docs/running.md shows."""
+    lines = ["| target | what it makes | scales or study |", "|---|---|---|"]
+    files = [study_file(name) for name in options("study")]
+    lines += [f"| `{file.name}` | {file.title} | {', '.join(file.scales)} |" for file in files]
+    scales = dict.fromkeys(scale for file in files for scale in file.scales)
+    drawn = [products.drawn_by(names, s) for s in scales for names in (products.tables_of, products.figures_of)]
+    studies = {name: study for part in drawn for name, study in part.items() if name != study}
+    for name, product in (products.TABLES | products.FIGURES).items():
+        lines += [f"| `{name}` | {product.heading} | of `{studies[name]}` |"] if name in studies else []
+    return "\n".join(lines)
+
+
+def test_the_page_lists_every_target() -> None:
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    assert targets() in page
+    named = " ".join(re.findall(r"`([^`]*)`", page)).split()
+    assert {target for scale in options("scale") for target in products.targets(scale, ())} - {*named} == set()
 
 
 LINES = 120  # of the README

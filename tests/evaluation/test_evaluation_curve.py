@@ -132,6 +132,8 @@ def test_the_command(tiny_world: list[str], run: Path, done: Done, capsys: pytes
         main([*words, "--base"])
     assert main([*words, "train.learning_rate=0.5"]) == 2  # another run than the one that is there
     assert "trained under another configuration" in capsys.readouterr().err
+    assert main([*words, "seed=77"]) == 2
+    assert "seed77: no finished run of this configuration; run `bapo train`" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ meaning

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.configs import edit
+from support.configs import edit, forget
 from support.paths import ROOT
 
 from bapo import methods
@@ -92,6 +92,8 @@ def test_a_file_in_the_folder_of_a_project_is_a_method(tmp_path: Path, monkeypat
     config = run_config("laptop", "countdown", "", "mine", 1)
     assert (config.method.algorithm, config.method.title) == ("methods/mine.py:Mine", "+Mine")
     assert (config.method.kind, config.method.kl_coef, methods.of_run(config).v) == ("off", 0.001, 3)
+    with pytest.raises(UserError, match=r"^method=_helpers: methods/_helpers.py is no method, .* begins with _"):
+        compose_config(["method=_helpers"])
     file.rename(tmp_path / "methods" / "bapo.py")
     with pytest.raises(UserError, match=r"methods/bapo.py: the suite has a method of this name"):
         options("method")
@@ -113,17 +115,42 @@ def test_what_one_caller_changes_does_not_leak_into_another() -> None:
 # ------------------------------------------------------------------------------------------------ the layers
 
 
-def test_the_order_of_the_layers(experiments: Path) -> None:
-    """Class, method file, the task's line for it, variant, command line: each wins over those before it."""
-    write_mine(experiments, "defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n")
-    (experiments / "task" / "countdown.yaml").write_text("name: countdown\nmethods: {mine: {m: 7, high_steps: 7}}\n")
+#: the places where a value can be set, the later over the earlier: file, its further line, words, threads and method.v
+PLACES = [
+    ("task/countdown.yaml", "name: countdown", "method=mine", (1, 5)),
+    ("method/mine.yaml", "v: 40", "method=mine", (1, 40)),
+    ("setting/laptop_countdown.yaml", "threads: 2", "method=mine", (2, 40)),
+    ("setting/laptop_countdown.yaml", "models: {qwen2-112k: {threads: 3}}", "method=mine", (3, 40)),
+    ("task/countdown.yaml", "methods: {mine: {v: 4}}", "method=mine", (3, 4)),
+    ("variants.yaml", "large: {title: large, threads: 4}", "method=mine model=qwen2-112k+large", (4, 4)),
+    (
+        "variants.yaml",
+        "few: {title: few, threads: 5, method: {v: 6}}",
+        "method=mine+few model=qwen2-112k+large",
+        (5, 6),
+    ),
+    ("", "", "method=mine+few model=qwen2-112k+large threads=7 method.v=7", (7, 7)),
+]
+
+
+def test_a_value_can_be_set_in_six_places(experiments: Path) -> None:
+    """Default, setting, its lines for the model, method and the task's lines for it, variants, command line."""
+    write_mine(experiments, "defaults: [bapo, _self_]\nname: mine\n")
+    (experiments / "task" / "countdown.yaml").unlink()
+    for file, text, words, values in PLACES:
+        if file:
+            with (experiments / file).open("a", encoding="utf-8") as opened:
+                print(text, file=opened)
+        forget()
+        config = compose_config(words.split())
+        assert (config.threads, config.method.v) == values, (file, text)
+
+
+def test_a_variant_may_hold_a_share_of_another_value(experiments: Path) -> None:
     with (experiments / "variants.yaml").open("a", encoding="utf-8") as file:
-        print("nine: {title: nine, method: {high_capacity: 9, c1: 0.3}}", file=file)
         print('shared: {title: shared, method: {max_reevaluated: "${share:2,${train.batch_size}}"}}', file=file)
-    method = compose_config(["method=mine+nine+shared", "method.c1=0.4", "train.batch_size=16"]).method
-    assert (method.v, method.m, method.high_steps, method.high_capacity, method.c1) == (6, 7, 7, 9, 0.4)
-    assert method.bad_capacity is None and method.max_reevaluated == 32
-    assert method.name == "mine+nine+shared" and method.title == "+BAPO, nine, shared"
+    method = compose_config(["method=bapo+shared", "train.batch_size=16"]).method
+    assert (method.max_reevaluated, method.name, method.title) == (32, "bapo+shared", "+BAPO, shared")
 
 
 def test_a_settings_line_holds_with_one_model_alone() -> None:
@@ -192,7 +219,7 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["train.batch_size=1000000000000"], "^train.batch_size=1000000000000: must be less"),
         (["data.split_sizes.train=-1"], "^data.split_sizes.train=-1: must be greater"),
         (["seed=9223372036854775808"], "^seed=9223372036854775808: must be less than 9223372036854775808"),
-        (["method=bapo", "method.bad_capacty=3"], r"bapo has no such parameter \(did you mean 'bad_capacity'\?\)"),
+        (["method=bapo", "method.bad_capacty=3"], r"^method.bad_capacty: no such key \(did you mean 'bad_capacity'\?"),
         (["train.batch_size=big"], "^train.batch_size=big: must be a valid integer"),
         (["train.mini_batch_size=64"], "train.mini_batch_size=64: must be at most train.batch_size=32"),
         (["train.epochs=1"], "set exactly one of train.steps and train.epochs"),
@@ -220,6 +247,8 @@ def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
     [
         lambda: Path("/dev/full").write_text("a"),
         lambda: Path(__file__, "folder").mkdir(),
+        lambda: Path(__file__).mkdir(exist_ok=True),
+        lambda: Path("n" * 300).mkdir(),
         refused("[Errno 122] Disk quota exceeded: 'results'"),
         refused("[Errno 30] Read-only file system: 'results'"),
         refused("[Errno 13] Permission denied: 'results'"),

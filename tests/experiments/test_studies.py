@@ -84,7 +84,7 @@ def test_a_tuned_run_goes_by_the_methods_own_name() -> None:
     assert Path(bapo["run"]).parent.name == "bapo+v2" and "tuned" not in shown["countdown", "bapo"]
     assert content["curves"] == ["grpo", "dapo", "bapo"] and len(study.curved) == 3 * 3 * 3
     for name, scale in (("untuned", "laptop"), ("figure5", "laptop"), ("table1", "smoke"), ("table1", "paper")):
-        assert study_of(name, Settings(scale=scale)).plain == {}, (name, scale)
+        assert study_of(name, Settings(scale=scale)).tuned == {}, (name, scale)
     chosen = study_content(study_of(products.TUNING, settings), settings)["chosen"]
     assert chosen["countdown"] == {"grpo_v5": ["rate_1e-4"], "remix": ["rate_1e-4"]}
 

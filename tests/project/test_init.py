@@ -65,6 +65,11 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: 
     assert "Comparison: ordering" in listed and "countdown" not in listed and "table1" not in listed
     assert "rule table1" in snakemake(example_project, "-n", "table1", "--config", "scale=smoke")
     assert "error: claims: " in snakemake(example_project, "-n", "claims", status=1)
+    odd = example_project.rename(example_project.with_name("mine's {a}"))  # Hydra's quotes, Snakemake's wildcards
+    (odd / "bapo.yaml").write_text("# nothing\n")
+    assert "Comparison: ordering" in snakemake(odd, "-n", "ordering")
+    (odd / "bapo.yaml").write_text("scale: smok\n")
+    assert "bapo.yaml: scale=smok: unknown scale" in snakemake(odd, "-n", "ordering", status=1)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +103,17 @@ def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: 
         draw_documents(config)
 
 
-def test_what_lies_in_a_folder_is_never_written_over(example_project: Path) -> None:
-    with pytest.raises(UserError, match="is not empty"):
-        init.write(example_project)
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("", "mine: is not empty"),
+        ("bapo.yaml/x", "x: cannot be written .Not a dir"),
+        ("n" * 300, "n: .* name too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_a_new_project_is_named(example_project: Path, place: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        init.main(example_project / place, "generator")
 
 
 @pytest.fixture(scope="module")

@@ -50,5 +50,5 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def forget() -> None:
     """Have ``experiments/`` read anew: what was composed before is kept for the life of the process."""
-    compose._kept.cache_clear()
+    compose._config_of.cache_clear()
     compose._start.cache_clear()

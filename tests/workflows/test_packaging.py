@@ -163,8 +163,10 @@ def test_both_recipes_install_and_copy_the_same() -> None:
 @pytest.mark.parametrize(
     ("driver", "said"),
     [
-        (None, "nvidia-smi finds no GPU here; name the GPU machine's driver: DRIVER=580"),
-        ("No devices were found", "nvidia-smi finds no GPU here"),
+        (None, "there is no nvidia-smi here"),
+        ("No devices were found", "but says: No devices were found; name the driver of the GPU machine: DRIVER=580"),
+        ("580-open", "but says: 580-open;"),
+        ("DRIVER=5x", "DRIVER=5x is no version;"),
         ("570.124.06", "driver 570.124.06 is for CUDA 12"),
         ("580.65.06\n580.65.06", ""),
         ("1000.1", ""),
@@ -173,12 +175,13 @@ def test_both_recipes_install_and_copy_the_same() -> None:
 def test_the_driver_is_checked_before_anything_is_installed(tmp_path: Path, driver: str | None, said: str) -> None:
     """uv is a stand-in that notes its words: the real one would fetch gigabytes."""
     programs = {"uv": f'echo "$*" >> {tmp_path}/words; cat > {tmp_path}/asked; mkdir -p {tmp_path}/new'}
-    if driver is not None:
+    variable, _, given = (driver or "").partition("=")
+    if driver is not None and not given:
         programs["nvidia-smi"] = f"printf '{driver}\\n'"
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
-    known = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    known = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | ({variable: given} if given else {})
     command = [CONTAINERS / "install_gpu", tmp_path / "new", "--dry-run"]
     done = subprocess.run(command, env=known, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == bool(said) and said in done.stderr and done.stderr.count("\n") == bool(said)

@@ -50,7 +50,7 @@ def test_words_become_a_command(monkeypatch: pytest.MonkeyPatch, words: str, wan
 def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bapo.yaml").write_text("title: Mine\nscale: smoke\nseeds: 7\nset: [train.steps=9, method.v=3]\n")
-    targets, settings = run.asked(["scale=laptop", "train.steps=5"])
+    targets, settings = run.targets_and_settings(["scale=laptop", "train.steps=5"])
     assert (targets, settings.scale, settings.seeds) == ([], "laptop", (7,))
     assert settings.set == ("train.steps=5", "method.v=3")
 
@@ -64,6 +64,9 @@ def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, mo
         ("table1 seed=3", "seed=3: write seeds=..."),
         ("table1 model=qwen2-112k", "a study names it"),
         ("table1 seeds=", "seeds=: has no value"),
+        ("table1 train.steps=", "train.steps=: has no value"),
+        ("table1 seeds=1,0,0", "seeds=1,0,0: names 0 twice"),
+        ("table1 methods=bapo,bapo", "methods=bapo,bapo: names bapo twice"),
         ("table1 train.steps=5 train.steps=6", "train.steps=5 is given, too"),
         ("table1 --profile slrum", r"no such profile \(did you mean 'slurm'\?\)"),
     ],
@@ -104,6 +107,7 @@ def test_alone_it_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -
     ("target", "message"),
     [
         ("tabel1", "error: nothing makes 'tabel1' (did you mean 'table1'?)"),
+        ("train", "error: nothing makes 'train'"),
         ("figure7", "error: figure7: is drawn from the runs of table1; name table1, or figure7_tracking alone"),
     ],
 )
