@@ -109,8 +109,8 @@ def markdown(found: Compared, names: tuple[str, str]) -> str:
 
 
 def _row(line: Line) -> list[str]:
-    cells = [*line.key, *(text.percent(side.mean(line.key[3]).tested) for side in (line.a, line.b))]
+    cells = [*line.key, *(text.percent(*side.mean(line.key[3]).tested.points) for side in (line.a, line.b))]
     if line.compared is None:
         return [*cells, text.MISSING, text.MISSING, line.state]
-    difference = text.change(line.compared.difference.tested)
+    difference = text.change(*line.compared.difference.tested.points)
     return [*cells, difference, text.p_number(line.compared.adjusted), line.state]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
+
+#: sections that make a run's base model, and of those what differs between bases of one kind
+MAKES, DRAWN = ("task", "data", "model", "base"), {"model": ("name", "title"), "base": ("seed",)}
 
 
 class NotRecorded(UserError):
@@ -111,6 +115,25 @@ def setting(cell: Cell, section: str, name: str) -> Any:
     if value is None:
         raise NotRecorded(f"{cell.run / CONFIG} has no {section}.{name}")
     return value
+
+
+def kind_of_base(block: Block) -> str:
+    """Return what makes a block's base model but for its seed; "" where the runs do not say."""
+    asked = config(next(iter(block.methods.values()))[0])
+    if any(not isinstance(asked.get(key), dict) for key in MAKES):
+        return ""
+    made = {key: {k: v for k, v in asked[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
+    return json.dumps(made, sort_keys=True)
+
+
+def kinds(study: Study, named: bool = False) -> dict[str, list[Block]]:
+    """Return the blocks that have runs by task and kind of base model; named: those alone whose runs say of which."""
+    blocks: dict[str, list[Block]] = {}
+    for block in filter(lambda block: block.methods, study.blocks):
+        kind = kind_of_base(block)
+        if kind or not named:
+            blocks.setdefault(f"{block.task} {kind or block.model}", []).append(block)
+    return blocks
 
 
 def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: Study) -> pd.DataFrame:

@@ -47,6 +47,11 @@ class Estimate:
         return self.mean + self.half_width
 
     @property
+    def points(self) -> tuple[float, float, float]:
+        """Return a fraction's mean, low and high in percent or points."""
+        return 100 * self.mean, 100 * self.low, 100 * self.high
+
+    @property
     def p(self) -> float:
         """Two-sided p-value of "the mean is 0". Without any spread: 1 at exactly 0, else 0."""
         from scipy.special import stdtr

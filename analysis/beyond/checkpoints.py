@@ -129,7 +129,7 @@ def rows(block: Block, method: str, study: Study) -> list[dict[str, Any]]:
             "gain": 100 * m.gain.mean,
             **text.points(m.gain.problems, "low", "high", prefix="gain_", suffix="_problems"),
             **text.points(m.gain.tested, "low", "high", prefix="gain_"),
-            "shown": [text.percent(m.accuracy.problems), _change(m.gain.tested)],
+            "shown": [text.percent(*m.accuracy.problems.points), _change(m.gain.tested)],
         }
         for benchmark, names in columns.items()
         for rule, m in measure({n: accuracy[n] for n in names}, held_out, steps).items()

@@ -326,7 +326,9 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
     if not rules.decisions:
         return f"Every positive control passed, so this setup can test the claim that {rules.claim}."
     first = judged[len(rules.gates)]
-    answer = f"{first.verdict.capitalize()}: {text.change(first.estimate, 1)}"
+    answer = (
+        f"{first.verdict.capitalize()}: {text.change(first.estimate.mean, first.estimate.low, first.estimate.high)}"
+    )
     return f"Every positive control passed. {first.of.words()[0]} {answer}."
 
 
@@ -351,7 +353,7 @@ def write(study: Study, out: Path) -> list[Path]:
             rows.append(row)
             compared = of.of + (f" minus {of.minus}" if of.minus else "")
             compared += f", less {of.less.of} minus {of.less.minus}" if of.less else ""
-            lines.append([says, compared, of.measure, text.change(each.estimate, 1), rule, each.verdict])
+            lines.append([says, compared, of.measure, text.change(*text.ends(row)), rule, each.verdict])
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
         first.append(sentence(judged, rules))

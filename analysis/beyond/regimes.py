@@ -99,8 +99,8 @@ def compare(study: Study) -> pd.DataFrame:
 
 
 def _shown(row: pd.Series) -> str:
-    difference, low, high = (text.signed(row[name]) for name in ("difference", "low", "high"))
-    return f"{difference} ({low} to {high}): {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
+    change = text.change(row["difference"], row["low"], row["high"])
+    return f"{change}: {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
 
 
 def write(study: Study, out: Path) -> list[Path]:

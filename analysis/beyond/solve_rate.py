@@ -49,7 +49,7 @@ def compare(block: Block, study: Study) -> list[dict[str, Any]]:
                 if method != study.reference:
                     difference = statistics.difference(side, reference[measure]).tested
                     row |= text.columns(f"minus_{measure}", difference, "low", "high")
-                    row[f"shown_{measure}"] = text.change(difference)
+                    row[f"shown_{measure}"] = text.change(*difference.points)
             rows.append(row)
     return rows
 

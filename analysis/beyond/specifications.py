@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis import results, statistics, text
+from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
 from analysis.results import LEVEL, Result
 from analysis.statistics import Estimate
 from analysis.study import Block, Study, replicates
-from analysis.tables.comparison import kinds
 from bapo.errors import UserError
 
 #: budgets whose rows are a family of their own
@@ -91,7 +90,7 @@ def verdict(p_values: Sequence[float], mean: float) -> str:
 def write(study: Study, out: Path) -> list[Path]:
     """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
-    blocks = [block for of_kind in kinds(study).values() for block in replicates(of_kind)]
+    blocks = [block for of_kind in reading.kinds(study).values() for block in replicates(of_kind)]
     for block in blocks:
         for column, rows in compare(block, study).items():
             numbers += rows
@@ -99,7 +98,10 @@ def write(study: Study, out: Path) -> list[Path]:
                 {
                     "Row": row["title"].lstrip("+"),
                     f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
-                    **{test.capitalize(): _interval(row, test) for test in TESTS},
+                    **{
+                        t.capitalize(): f"{text.interval(*text.ends(row, t)[1:])}, p {text.p_number(row[f'p_{t}'])}"
+                        for t in TESTS
+                    },
                     "By all three": row["verdict"],
                 }
                 for row in rows
@@ -109,8 +111,3 @@ def write(study: Study, out: Path) -> list[Path]:
     notes += text.words("specifications_of_bases") if len(blocks) < len(study.blocks) else []
     page = Page.of(study, f"Specifications: {study.title}", tables, notes)
     return page.write(out, f"{SPECIFICATIONS}_{study.name}", numbers)
-
-
-def _interval(row: dict[str, Any], test: str) -> str:
-    low, high = (text.signed(row[f"{test}_{end}"]) for end in ("low", "high"))
-    return f"{low} to {high}, p {text.p_number(row[f'p_{test}'])}"

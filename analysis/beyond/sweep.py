@@ -133,7 +133,7 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
             (low, first), (high, last) = found
             e = estimate(last - first)  # of the same seeds and problems
             row |= {"from": low, "to": high} | text.columns("change", e, "low", "high")
-            row |= {"p": e.p, "shown": text.change(e)}
+            row |= {"p": e.p, "shown": text.change(*e.points)}
         rows.append(row)
     known = [row for row in rows if "p" in row]
     for row, p in zip(known, statistics.holm([row["p"] for row in known]), strict=True):
@@ -159,7 +159,7 @@ def write(trials: Path, out: Path) -> list[Path]:
     reference = str(c["reference"]["title"]).lstrip("+")
     header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
     lines = [[str(r["trial"]), *(shown(r.get(name, text.MISSING)) for name in names), *r["shown"]] for r in of_trials]
-    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
+    below = [f"{reference}: {text.percent(*estimate(sweep.reference).points)}."]
     align = "r" * (len(header) - 1) + "l"
     tables = [Table("Parameters", HEADER, cells, "lllrr"), Table("Trials, the best first", header, lines, align, below)]
     heading = f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}"
@@ -178,7 +178,9 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
         row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
         row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
         row |= {"in_region": inside, "runs": " ".join(s["run"] for s in t.row["seeds"].values())}
-        rows.append(row | {"shown": [text.percent(t.estimate), text.change(d), "yes" if inside else ""]})
+        rows.append(
+            row | {"shown": [text.percent(*t.estimate.points), text.change(*d.points), "yes" if inside else ""]}
+        )
     for failed in (row for row in sweep.content["trials"] if row["state"] != COMPLETE):
         named = {"kind": "trial", "trial": failed["number"], "state": failed["state"], **failed["drawn"]}
         rows.append(named | {"shown": ["", "", f"{failed['state']}: {failed['reason']}"]})

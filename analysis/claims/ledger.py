@@ -25,9 +25,8 @@ from analysis.claims.queries import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import View, merged
 from analysis.page import without_html
-from analysis.reading import NotRecorded
+from analysis.reading import NotRecorded, kind_of_base
 from analysis.study import Block, Study, pruned, workflow_command
-from analysis.tables.comparison import kind_of_base
 from bapo.store.files import write_text
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"

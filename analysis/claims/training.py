@@ -110,8 +110,8 @@ def x2_admission(view: View, a: str, *, stored: int | None = None) -> Measure:
         kind = "" if stored is None else f" stored at {stored} correct answers"
         raise NotRecorded(f"{view.title(a)} re-evaluates no prompt{kind}")
     one, seeds = found[stored], len(found[stored].by_seed)
-    note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(one.admitted)}%, "
-    note += f"expected of the unchanged policy {text.percent(one.expected)}%"
+    note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(*one.admitted.points)}%, "
+    note += f"expected of the unchanged policy {text.percent(*one.expected.points)}%"
     e = Estimate(100 * one.difference.mean, 100 * one.difference.se, one.difference.df)
     return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
 

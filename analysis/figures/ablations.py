@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis import probes, results, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
-from analysis.results import AVERAGE, BASE, Result
+from analysis.results import AVERAGE, BASE, ByMethod
 from analysis.study import Block, Study, evaluated
 
 #: Figure 6's rows: title -> the methods beside BAPO
@@ -94,35 +94,35 @@ def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ test accuracy
 
 
-def accuracies(block: Block, study: Study) -> dict[str, Result]:
+def accuracies(block: Block, study: Study) -> ByMethod:
     """Return the methods all of whose runs are evaluated, and last the base where it is."""
     known = [b for b in evaluated(study).blocks if (b.task, b.model) == (block.task, block.model)]
-    rows = sorted((r for b in known for r in results.collect(b, study)), key=lambda r: r.is_base)
-    return {r.method: r for r in rows if r.is_base or len(r.seeds) == len(block.methods[r.method])}
+    rows = results.by_method(results.frame(study.of(known)), block) if known else {}
+    order = sorted(rows, key=lambda method: method == BASE)
+    return {m: rows[m] for m in order if m == BASE or rows[m][AVERAGE]["seeds"] == len(block.methods[m])}
 
 
-def accuracy_rows(block: Block, ends: Mapping[str, Result]) -> pd.DataFrame:
+def accuracy_rows(block: Block, ends: ByMethod) -> pd.DataFrame:
     """Return a row a seed, and one a method with the interval, whose seed is empty. Fractions."""
     rows = []
-    for name, row in ends.items():
-        same, mean = {**block.keys(name), "measure": ACCURACY}, row.mean(AVERAGE)
-        if not row.is_base:
-            rows += [same | {"seed": s, "value": v} for s, v in zip(row.seeds, mean.seed_means, strict=True)]
+    for method, result in ((method, of[AVERAGE]["result"]) for method, of in ends.items()):
+        same, mean = {**block.keys(method), "measure": ACCURACY}, result.mean(AVERAGE)
+        rows += [same | {"seed": s, "value": v} for s, v in zip(result.seeds, mean.seed_means, strict=method != BASE)]
         rows.append(same | {"value": mean.mean, "low": mean.tested.low, "high": mean.tested.high})
     return pd.DataFrame(rows)
 
 
-def dots(axes: Axes, block: Block, ends: Mapping[str, Result], labels: Mapping[str, str]) -> None:
+def dots(axes: Axes, block: Block, ends: ByMethod, labels: Mapping[str, str]) -> None:
     """Draw the accuracy of each method of ``labels`` in percent, from the top; colour and marker are its curve's."""
     looks = {m: style.method_line(m, i) for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:
-            mean, colour = ends[method].mean(AVERAGE), looks[method]["color"]
+            mean, colour = ends[method][AVERAGE]["result"].mean(AVERAGE), looks[method]["color"]
             axes.plot(np.multiply(100, [mean.tested.low, mean.tested.high]), [row, row], color=colour, linewidth=1.2)
             axes.plot(np.multiply(100, mean.seed_means), [row + 0.2] * len(mean.seed_means), ".", color=colour, ms=2.5)
             axes.plot(100 * mean.mean, row, looks[method].get("marker", "o"), color=colour, markersize=4)
     if BASE in ends:
-        axes.axvline(100 * ends[BASE].mean(AVERAGE).mean, color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
+        axes.axvline(ends[BASE][AVERAGE]["mean"], color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_yticks(range(len(labels)), list(labels.values()), fontsize=7)
     for tick, method in zip(axes.get_yticklabels(), labels, strict=True):

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import paper, results, statistics, style, text
+from analysis import paper, reading, results, statistics, style, text
 from analysis.results import AVERAGE
 from analysis.study import Block, Study, evaluated
-from analysis.tables.comparison import kinds
 from bapo.errors import UserError
 
 STEM = "bapo_minus_grpo"
@@ -36,7 +35,7 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
-        for kind, blocks in kinds(study).items():
+        for kind, blocks in reading.kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], kind
                 if key not in found or row["runs"] > found[key]["runs"]:
@@ -50,7 +49,7 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
 def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
     """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases if several."""
     first, of_block = blocks[0], [{row.method: row for row in results.collect(b, study)} for b in blocks]
-    printed = paper.match(first.task, first.model, first.paper_model)
+    printed = paper.of_block(first)
     for method in BUDGETS:
         if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
             continue

@@ -156,9 +156,14 @@ def match(task: str, model: str, named: str | None = None) -> Block | None:
     return models.get(named or "") or models.get(model) or next((b for b in models.values() if b.task == task), None)
 
 
+def of_block(block: study.Block) -> Block | None:
+    """Return the paper's block whose part one of ours plays."""
+    return match(block.task, block.model, block.paper_model)
+
+
 def stands_for(block: study.Block, benchmark: str) -> str:
     """Return the paper's title of the benchmark whose part one of ours plays; "" where ours has the same title."""
-    printed = match(block.task, block.model, block.paper_model)
+    printed = of_block(block)
     role = printed.columns.get(block.roles.get(benchmark, benchmark), "") if printed else ""
     return "" if dict(block.benchmarks)[benchmark].rstrip(".") == role.rstrip(".") else role
 

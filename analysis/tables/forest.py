@@ -23,28 +23,27 @@ PANELS = {
 }
 
 
-def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
+def data(frame: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return a row for this run and one for the paper, of every task and model that has both methods.
 
-    averages, differences: the content of table1.csv and table1_differences.csv.
+    frame, pairs: of analysis.results.
     """
-    averages, pairs = (frame[frame["benchmark"] == AVERAGE] for frame in (averages, differences))
-    pairs = pairs[(pairs["a"] == REFERENCE) & (pairs["b"] == METHOD)].set_index(PLACE)
+    averages, pairs = (rows[rows["benchmark"] == AVERAGE] for rows in (frame, pairs))
+    pairs = pairs[(pairs["of"] == METHOD) & (pairs["minus"] == REFERENCE)].set_index(PLACE)
     shares = ["share", "share_low", "share_high"]
     wide = averages.pivot(index=PLACE, columns="method", values=["mean", "paper", "seeds", *shares, "paper_share"])
     wide = wide.reindex(pairs.index, columns=pd.MultiIndex.from_product([wide.columns.levels[0], METHODS])).astype(
         float
     )
     over_base = {name: wide[name][REFERENCE] - wide[name][BASE] for name in ("mean", "paper")}
-    # the table has the other sign; one seed has no interval but over problems
-    low, high = (-pairs[f"{end}_problems_and_seeds"].fillna(pairs[f"{end}_problems"]) for end in ("high", "low"))
-    ours = {"seeds": wide["seeds"][METHOD], "points": -pairs["difference"], "low": low, "high": high}
+    # one seed has no interval but over problems
+    ours = {"seeds": wide["seeds"][METHOD], "points": pairs["difference"], "low": pairs["low"], "high": pairs["high"]}
     ours |= {share: wide[share][METHOD] for share in shares}
     theirs = {"points": wide["paper"][METHOD] - wide["paper"][REFERENCE], "share": wide["paper_share"][METHOD]}
     both = ((HERE, over_base["mean"], ours), (PAPER, over_base["paper"], theirs))
-    frame = pd.concat([pd.DataFrame({"set": name, "gain": gain, **columns}) for name, gain, columns in both])
-    frame = frame.loc[pairs.index].reset_index()
-    return frame[frame["points"].notna()].astype({"seeds": "Int64"})
+    rows = pd.concat([pd.DataFrame({"set": name, "gain": gain, **columns}) for name, gain, columns in both])
+    rows = rows.loc[pairs.index].reset_index()
+    return rows[rows["points"].notna()].astype({"seeds": "Int64"})
 
 
 def write(frame: pd.DataFrame, out: Path, note: str = "") -> list[Path]:
