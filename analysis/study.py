@@ -208,6 +208,33 @@ def evaluated(study: Study) -> Study:
     return study.of([pruned(block) for block in study.blocks])
 
 
+def load_studies(files: Sequence[Path]) -> dict[str, Study]:
+    """Read studies by their name, or their file's."""
+    return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
+
+
+def merged(studies: Sequence[Study]) -> Study:
+    """Return one study with the runs of all: a block a task and model, each run once.
+
+    A method that is tuned in one study and not in another is two methods: the runs of the first study count.
+    """
+    cells: dict[tuple[str, str, str, int], Cell] = {}
+    tuned: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for cell in (cell for study in studies for cell in study.cells):
+        method = (cell.task, cell.model, cell.method)
+        if tuned.setdefault(method, cell.tuned) == cell.tuned:
+            cells[*method, cell.seed] = cell
+    bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
+    benchmarks = {task: named for study in reversed(studies) for task, named in study.benchmarks.items()}
+    return replace(
+        studies[0],
+        name=" ".join(study.name for study in studies),
+        cells=tuple(cells.values()),
+        bases=tuple(bases.values()),
+        benchmarks=benchmarks,
+    )
+
+
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:
     """Return the line that makes targets of the workflow. config: its settings."""
     return shlex.join(["bapo", "run", *targets, *config])

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from analysis import results, statistics, study
-from analysis.evidence import unpack
+from analysis.exchange.evidence import unpack
 from analysis.figures import overview
 
 EVIDENCE = Path(__file__).resolve().parents[1] / "evidence"

@@ -48,7 +48,7 @@ ARROWS = {
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
-    "analysis.evidence": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
+    "analysis.exchange": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
     "analysis.figures.batch": READ_A_RUN | {"bapo.algorithm"},  # the names of origins
 }

@@ -23,10 +23,10 @@ from analysis.claims.entries import OVERALL, Claim
 from analysis.claims.measures import Measure, mean_of, mean_of_bases
 from analysis.claims.queries import names
 from analysis.claims.verdicts import Verdict, judge
-from analysis.claims.view import View, merged
+from analysis.claims.view import View
 from analysis.page import without_html
 from analysis.reading import NotRecorded, kind_of_base
-from analysis.study import Block, Study, pruned, workflow_command
+from analysis.study import Block, Study, merged, pruned, workflow_command
 from bapo.store.files import write_text
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"

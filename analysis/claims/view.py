@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,38 +18,11 @@ from analysis.probes import read as read_probes
 from analysis.reading import NotRecorded
 from analysis.results import AVERAGE
 from analysis.statistics import Side
-from analysis.study import Base, Block, Cell, Study, load
+from analysis.study import Base, Block, Cell, Study
 from bapo.store.files import SUMMARY
 
 Made = TypeVar("Made")
 Read = TypeVar("Read", reading.Outcomes, reading.Curve)
-
-
-def load_studies(files: Sequence[Path]) -> dict[str, Study]:
-    """Read studies by their name, or their file's."""
-    return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
-
-
-def merged(studies: Sequence[Study]) -> Study:
-    """Return one study with the runs of all: a block a task and model, each run once.
-
-    A method that is tuned in one study and not in another is two methods: the runs of the first study count.
-    """
-    cells: dict[tuple[str, str, str, int], Cell] = {}
-    tuned: dict[tuple[str, str, str], tuple[str, ...]] = {}
-    for cell in (cell for study in studies for cell in study.cells):
-        method = (cell.task, cell.model, cell.method)
-        if tuned.setdefault(method, cell.tuned) == cell.tuned:
-            cells[*method, cell.seed] = cell
-    bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
-    benchmarks = {task: named for study in reversed(studies) for task, named in study.benchmarks.items()}
-    return replace(
-        studies[0],
-        name=" ".join(study.name for study in studies),
-        cells=tuple(cells.values()),
-        bases=tuple(bases.values()),
-        benchmarks=benchmarks,
-    )
 
 
 @dataclass(frozen=True, eq=False)

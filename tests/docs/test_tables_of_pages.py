@@ -20,8 +20,8 @@ from support.evidence import Table, differences, registered_late, tables
 from support.pages import PAGES
 from support.paths import ROOT
 
-from analysis import evidence
 from analysis.__main__ import main
+from analysis.exchange import evidence
 from bapo.experiments import places
 from bapo.store.files import read_json
 from bapo.validate import parse_yaml

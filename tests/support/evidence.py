@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analysis import evidence
+from analysis.exchange import evidence
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
 from support.pages import FENCE

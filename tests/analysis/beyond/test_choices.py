@@ -15,7 +15,7 @@ from analysis.__main__ import main
 from analysis.beyond import checkpoints as choice
 from analysis.beyond import tuning
 from analysis.beyond.theory import step_terms, worst_k2
-from analysis.study import load
+from analysis.study import load, merged
 from bapo.errors import UserError
 from bapo.store.files import read_json, write_json
 
@@ -143,7 +143,6 @@ def test_of_two_that_are_near_the_one_with_fewer_changes() -> None:
 
 
 def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path) -> None:
-    from analysis.claims import view
 
     studies = []
     for name, seeds, tuned in (("first", (1, 2), []), ("second", (2, 3), ["rate 4e-4"]), ("third", (3,), [])):
@@ -151,9 +150,9 @@ def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path
         content["cells"] = [cell | {"tuned": tuned} for cell in content["cells"]]
         write_json(tmp_path / f"{name}.json", content)
         studies.append(load(tmp_path / f"{name}.json"))
-    (block,) = view.merged(studies).blocks
+    (block,) = merged(studies).blocks
     assert [(cell.seed, cell.tuned) for cell in block.methods["bapo"]] == [(1, ()), (2, ()), (3, ())]
-    (block,) = view.merged(studies[1:]).blocks
+    (block,) = merged(studies[1:]).blocks
     assert [cell.seed for cell in block.methods["bapo"]] == [2, 3]
 
 

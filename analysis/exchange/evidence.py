@@ -32,7 +32,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from analysis import reading
-from analysis.sharing import Packed
+from analysis.exchange.crate import Packed
 from analysis.study import Study, finished, load
 from bapo.errors import UserError
 from bapo.experiments import places

@@ -10,8 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.claims.view import load_studies
-from analysis.study import Base, Cell, finished
+from analysis.study import Base, Cell, finished, load_studies
 from bapo import project
 from bapo.errors import UserError, require_extra
 from bapo.store import provenance
