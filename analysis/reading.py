@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import statistics
-from analysis.study import Base, Block, Cell, Study
+from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
@@ -61,7 +61,7 @@ class Curve:
         return self.correct / self.samples
 
 
-def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
+def short_of_budget(cells: Sequence[StudyRun], study: StudyFile) -> list[int]:
     """Seeds of the runs that ended at their limit of steps, before they had used their budget (``train.budget``).
 
     Of runs whose summary says nothing of a budget nothing is known here, and they are not listed.
@@ -69,7 +69,7 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
     return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
 
 
-def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
+def require_runs(study: StudyFile, files: Sequence[str] = (SUMMARY,)) -> None:
     """Raises UserError naming every run of the study without these files and the command that makes it."""
     missing = [str(c.run) for c in study.cells if any(not (c.run / name).exists() for name in files)]
     if missing:
@@ -79,14 +79,14 @@ def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
         )
 
 
-def summary(folder: Path, study: Study) -> dict[str, Any]:
+def summary(folder: Path, study: StudyFile) -> dict[str, Any]:
     """Return the verified summary of a finished folder. Raises UserError naming the folder and the cure."""
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: not finished ({SUMMARY} is missing); make it with `{study.command}`")
     return verify_files(folder)
 
 
-def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
+def table(cell: StudyRun | Base, name: str, study: StudyFile, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Return one table of a finished training run; only ``columns``, if given. Raises NotRecorded where it has none."""
     summary(cell.run, study)
     path = cell.run / name
@@ -103,13 +103,13 @@ def chosen(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFr
     return frame[list(columns)]
 
 
-def config(cell: Cell) -> dict[str, Any]:
+def config(cell: StudyRun) -> dict[str, Any]:
     """Return the resolved configuration of a run; {} where it has none. Raises UserError where it is damaged."""
     path = cell.run / CONFIG
     return parse_yaml(path) if path.exists() else {}
 
 
-def setting(cell: Cell, section: str, name: str) -> Any:
+def setting(cell: StudyRun, section: str, name: str) -> Any:
     """Return a value of a run's configuration. Raises NotRecorded where it has none."""
     value = config(cell).get(section, {}).get(name)
     if value is None:
@@ -126,7 +126,7 @@ def kind_of_base(block: Block) -> str:
     return json.dumps(made, sort_keys=True)
 
 
-def kinds(study: Study, named: bool = False) -> dict[str, list[Block]]:
+def kinds(study: StudyFile, named: bool = False) -> dict[str, list[Block]]:
     """Return the blocks that have runs by task and kind of base model; named: those alone whose runs say of which."""
     blocks: dict[str, list[Block]] = {}
     for block in filter(lambda block: block.methods, study.blocks):
@@ -136,7 +136,7 @@ def kinds(study: Study, named: bool = False) -> dict[str, list[Block]]:
     return blocks
 
 
-def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: Study) -> pd.DataFrame:
+def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: StudyFile) -> pd.DataFrame:
     """Return a column of a table as a rectangle. Raises UserError where it is empty or a cell is missing or doubled."""
     wide = frame.drop_duplicates([rows, columns]).pivot(index=rows, columns=columns, values=values)
     if frame.empty or wide.size != len(frame) or wide.isna().to_numpy().any():
@@ -144,7 +144,7 @@ def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: P
     return wide
 
 
-def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
+def evaluations(cells: Sequence[StudyRun | Base], benchmark: str, study: StudyFile) -> Outcomes:
     """Return the outcomes of a method's seeds on one benchmark.
 
     Raises UserError where samples are missing or doubled, or seeds have other problems or numbers of samples.
@@ -160,7 +160,7 @@ def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> O
     return Outcomes(read[0].problems, *(np.stack([getattr(o, name) for o in read]) for name in ("correct", "parsed")))
 
 
-def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
+def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve:
     """Return the curves of a method's seeds on one benchmark, at the steps that every seed has.
 
     Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
@@ -181,14 +181,14 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
     return Curve(tuple(map(int, common)), tuple(map(str, read[0].columns)), correct, int(samples.pop()))
 
 
-def _require_alike(cells: Sequence[Cell | Base], described: Sequence[object], name: str, study: Study) -> None:
+def _require_alike(cells: Sequence[StudyRun | Base], described: Sequence[object], name: str, study: StudyFile) -> None:
     for cell, own in zip(cells, described, strict=True):
         if own != described[0]:
             path = cell.run / name
             raise _damaged(path.parent, f"{path}: its problems or samples are not those of {cells[0].run}", study)
 
 
-def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:
+def steps(block: Block, method: str, study: StudyFile, columns: Sequence[str]) -> pd.DataFrame:
     """Return rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
     parts = []
     for cell in block.methods[method]:
@@ -197,6 +197,6 @@ def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd
     return pd.concat(parts, ignore_index=True)
 
 
-def _damaged(folder: Path, what: str, study: Study) -> UserError:
+def _damaged(folder: Path, what: str, study: StudyFile) -> UserError:
     """Return the error that says what is wrong in a finished folder and how it is made anew."""
     return UserError(f"{what}; delete {folder / SUMMARY} and give `{study.command}` again")

@@ -32,7 +32,7 @@ TITLE = "Buffer Matters"
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """A table or figure. body: its Markdown as HTML; files: the numbers behind it, relative to the page.
 
     pictures: of each file beside the page its title, the picture as a data: URI, and what the SVG file says of itself.
@@ -94,7 +94,7 @@ def _imports(home: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def _parts(folder: Path, page: Path, kind: str = "md") -> list[Part]:
+def _parts(folder: Path, page: Path, kind: str = "md") -> list[PagePart]:
     """Return a part for every NAME.kind of a folder, in the order of the products: NAME.* and NAME_* belong to it."""
     order = [*TABLES, *FIGURES]
     stems = sorted((p.stem for p in folder.glob(f"*.{kind}")), key=lambda s: (order.index(s) if s in order else 99, s))
@@ -107,7 +107,7 @@ def _parts(folder: Path, page: Path, kind: str = "md") -> list[Part]:
         title, body = _titled(folder / f"{stem}.md")
         pictures = {os.path.relpath(p, page): _picture(p) for p in own if p.suffix == ".svg"}
         numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
-        parts.append(Part(stem, title or _heading(stem), markdown(body), pictures, numbers))
+        parts.append(PagePart(stem, title or _heading(stem), markdown(body), pictures, numbers))
     return parts
 
 

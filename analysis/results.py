@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis import paper, reading, statistics, text
 from analysis.statistics import Side
-from analysis.study import Base, Block, Cell, Study
+from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.errors import UserError
 
 #: the column of means, the model before training, and the method whose gain over it is the scale of effects
@@ -72,7 +72,7 @@ class Result:
         return statistics.mean_over_seeds(*self.column(name))
 
 
-def collect(block: Block, study: Study) -> list[Result]:
+def collect(block: Block, study: StudyFile) -> list[Result]:
     """Return the methods of a block in the paper's order, base first. Raises UserError naming a broken run."""
     runs = {BASE: (block.base,)} if block.base else {}
     results = [_result(method, cells, block, study) for method, cells in (runs | dict(block.methods)).items()]
@@ -86,10 +86,10 @@ def collect(block: Block, study: Study) -> list[Result]:
     return results
 
 
-def _result(method: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
+def _result(method: str, cells: Sequence[StudyRun | Base], block: Block, study: StudyFile) -> Result:
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
-    runs = [cell for cell in cells if isinstance(cell, Cell)]
+    runs = [cell for cell in cells if isinstance(cell, StudyRun)]
     costs = costs_of(runs, study) if runs else dict.fromkeys(COSTS, NAN)
     title, kind = (block.method_title(method), runs[0].kind) if runs else (block.model_title, "")
     summaries = [reading.summary(c.run / "eval", study)["benchmarks"] for c in cells]
@@ -98,7 +98,7 @@ def _result(method: str, cells: Sequence[Cell | Base], block: Block, study: Stud
     return Result(method, title, kind, tuple(c.seed for c in runs), outcomes, accuracy, costs, disputed)
 
 
-def costs_of(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
+def costs_of(cells: Sequence[StudyRun | Base], study: StudyFile) -> dict[str, float]:
     """Return the mean over runs of each of COSTS; NaN where a summary lacks it."""
     totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
     return {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
@@ -118,7 +118,7 @@ def columns(block: Block) -> list[tuple[str, str]]:
 # ------------------------------------------------------------------------------------------------ the frame
 
 
-def frame(study: Study) -> pd.DataFrame:
+def frame(study: StudyFile) -> pd.DataFrame:
     """Return a row a task, model, method and benchmark, the average of the benchmarks among these.
 
     In percent and points:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from analysis import reading, style, text
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
 
@@ -156,7 +156,7 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
     return Tries(size, c1, tuple(names), fresh, pd.DataFrame(rows, columns=columns))
 
 
-def of_method(block: Block, method: str, study: Study) -> dict[int, Tries]:
+def of_method(block: Block, method: str, study: StudyFile) -> dict[int, Tries]:
     """Return the re-evaluations of each seed that has any. Raises UserError naming a broken run."""
     found = {}
     for cell in block.methods[method]:
@@ -241,7 +241,7 @@ def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chan
 # ------------------------------------------------------------------------------------------------ the figure
 
 
-def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
+def x2_admission(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Return the figure and its data, in percent."""
     reading.require_runs(study)
     rows = []

@@ -19,7 +19,7 @@ from analysis.page import Page, Table
 from analysis.products import ASYMPTOTE
 from analysis.reading import NotRecorded
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import STEPS
 
@@ -97,7 +97,7 @@ class Curves:
         return fit(*mean).asymptote if name == ASYMPTOTE else prediction_error(*mean)
 
 
-def read(block: Block, method: str, study: Study, against: str) -> Curves:
+def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of SPENT.
 
     Raises NotRecorded where checkpoints were not evaluated, or their cost was not recorded.
@@ -137,7 +137,7 @@ def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DR
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def _rows(block: Block, study: Study) -> Iterator[Mapping[str, Any]]:
+def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
     """Yield a row a method and cost, in percent and points; methods without evaluated checkpoints have none."""
     for against in SPENT:
         read_before = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
@@ -158,7 +158,7 @@ def _rows(block: Block, study: Study) -> Iterator[Mapping[str, Any]]:
             }
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write asymptote_STUDY.csv, .md and .tex. Raises UserError where no method has evaluated checkpoints."""
     numbers, tables = [], []
     for block in study.blocks:

@@ -19,7 +19,7 @@ import pandas as pd
 from analysis import reading, statistics, text
 from analysis.page import Page, Table
 from analysis.results import AVERAGE
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo import seeds
 from bapo.errors import UserError
 
@@ -103,7 +103,7 @@ def crossed(tests: Mapping[str, np.ndarray], splits: int) -> list[np.ndarray]:
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def rows(block: Block, method: str, study: Study) -> list[dict[str, Any]]:
+def rows(block: Block, method: str, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a benchmark and rule in percent: the average of the tests and, where there are several, each."""
     cells = block.methods[method]
     validation = reading.summary(cells[0].run / "curve", study).get("validation")
@@ -141,7 +141,7 @@ def _change(e: statistics.Estimate) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:

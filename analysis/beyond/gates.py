@@ -24,7 +24,7 @@ from analysis.page import Page, Table
 from analysis.products import GATES
 from analysis.results import BASE
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.validate import Part, parse_yaml, read
@@ -153,13 +153,15 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
     return all(ORDERS[order](values[name], float(limit)) for name, order, limit in parts)
 
 
-def judge(blocks: Sequence[Block], study: Study, rules: Registered) -> list[Judged]:
+def judge(blocks: Sequence[Block], study: StudyFile, rules: Registered) -> list[Judged]:
     """Judge every gate, then every decision, by the runs of one block, or of all blocks where the unit is the base.
 
     Raises UserError for a method without runs.
     """
     found: list[Judged] = []
-    runs: Runs | Bases = Bases(blocks, study) if rules.unit == "base" else Runs(blocks[0], study)
+    runs: RunsOfBlock | RunsOfBases = (
+        RunsOfBases(blocks, study) if rules.unit == "base" else RunsOfBlock(blocks[0], study)
+    )
     asked: list[Gate | Decision] = [*rules.gates, *rules.decisions]
     estimates = [runs.estimate(each) for each in asked]
     for each, estimate in zip(asked, estimates, strict=True):
@@ -172,11 +174,11 @@ def judge(blocks: Sequence[Block], study: Study, rules: Registered) -> list[Judg
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunsOfBlock:
     """The finished runs of one block, whose evaluations are read once."""
 
     block: Block
-    study: Study
+    study: StudyFile
 
     @cached_property
     def evaluated(self) -> dict[str, results.Result]:
@@ -253,7 +255,7 @@ class Runs:
         return pd.DataFrame({"start": start[0], "end": end}, self.evaluated[method].seeds)
 
 
-def _tables(row: results.Result, quantity: Quantity, study: Study) -> list[np.ndarray]:
+def _tables(row: results.Result, quantity: Quantity, study: StudyFile) -> list[np.ndarray]:
     """Return what a quantity is of in a row: accuracies, or pass@32, of its benchmarks [S, n] each."""
     names = list(row.accuracy) if quantity.problems == "benchmarks" else [quantity.problems]
     if unknown := [name for name in names if name not in row.accuracy]:
@@ -261,17 +263,17 @@ def _tables(row: results.Result, quantity: Quantity, study: Study) -> list[np.nd
     return [row.outcomes[n].pass_at(32) if quantity.measure == "pass@32" else row.accuracy[n] for n in names]
 
 
-def _mean(row: results.Result, quantity: Quantity, study: Study) -> np.ndarray:
+def _mean(row: results.Result, quantity: Quantity, study: StudyFile) -> np.ndarray:
     """Return the mean [S] of what a quantity is of, each benchmark with the same weight."""
     return np.mean([table.mean(axis=1) for table in _tables(row, quantity, study)], axis=0)
 
 
 @dataclass(frozen=True)
-class Bases:
+class RunsOfBases:
     """The evaluated runs of all blocks, each from a base model of its own."""
 
     blocks: Sequence[Block]
-    study: Study
+    study: StudyFile
 
     @cached_property
     def evaluated(self) -> list[dict[str, results.Result]]:
@@ -332,7 +334,7 @@ def sentence(judged: Sequence[Judged], rules: Registered) -> str:
     return f"Every positive control passed. {first.of.words()[0]} {answer}."
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
     if study.missing:
         models = dict.fromkeys("/".join(place.split("/")[:2]) for place in study.missing)

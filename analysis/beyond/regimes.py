@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from analysis import probes, reading, results, statistics, style, text
 from analysis.page import Page, Table
 from analysis.results import AVERAGE
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from analysis.tables.comparison import seeds_of
 from bapo.errors import UserError
 
@@ -39,7 +39,7 @@ LOOKS = {
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def start(block: Block, study: Study) -> dict[str, Any]:
+def start(block: Block, study: StudyFile) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
     found = probes.read(block, study.reference, study)
     if 0 not in found.steps:
@@ -49,12 +49,12 @@ def start(block: Block, study: Study) -> dict[str, Any]:
     return {"share_at_zero": float(np.mean(shares)), "lowest_share": min(shares), "highest_share": max(shares)} | sizes
 
 
-def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
+def _total(block: Block, method: str, keys: Sequence[str], study: StudyFile) -> float:
     summaries = [reading.summary(c.run, study) for c in block.methods[method]]
     return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in summaries]))
 
 
-def compare(study: Study) -> pd.DataFrame:
+def compare(study: StudyFile) -> pd.DataFrame:
     """Return a row a base model and budget: BAPO minus the reference in points, the average of the benchmarks.
 
     Its error covers new problems and new seeds (problems alone where there is one seed). used: BAPO's share of what
@@ -103,7 +103,7 @@ def _shown(row: pd.Series) -> str:
     return f"{change}: {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """regimes.csv, .md and .tex, and regimes_figure.pdf, .png, .svg and .csv. Raises UserError without a comparison."""
     frame = compare(study)
     if frame.empty:

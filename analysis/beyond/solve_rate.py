@@ -14,7 +14,7 @@ import numpy as np
 from analysis import probes, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SOLVE_RATE
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 
 #: name of a class -> the highest solve rate of the base model in it
@@ -23,7 +23,7 @@ CLASSES = {"never": 0.0, "up to 2%": 0.02, "2 to 15%": 0.15, "above 15%": 1.0}
 FEWEST = 10
 
 
-def compare(block: Block, study: Study) -> list[dict[str, Any]]:
+def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a method and class of prompts, in percent and points.
 
     solved: share of prompts with a correct answer at the end; accuracy: share of correct answers; minus_solved,
@@ -61,7 +61,7 @@ def _measures(found: probes.Probes, chosen: np.ndarray) -> dict[str, statistics.
     return {measure: statistics.Side([table], found.seeds) for measure, table in tables.items()}
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write solve_rate_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
     for block in study.blocks:

@@ -17,7 +17,7 @@ from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
 from analysis.results import LEVEL, Result
 from analysis.statistics import Estimate
-from analysis.study import Block, Study, replicates
+from analysis.study import Block, StudyFile, replicates
 from bapo.errors import UserError
 
 #: budgets whose rows are a family of their own
@@ -30,7 +30,7 @@ def family(method: str) -> str:
     return next((name for name in FAMILIES if name in method.split("+")), "")
 
 
-def compare(block: Block, study: Study) -> dict[str, list[dict[str, Any]]]:
+def compare(block: Block, study: StudyFile) -> dict[str, list[dict[str, Any]]]:
     """Return, of each benchmark and their average by title, a row a method in points.
 
     Raises UserError without the reference, or without a row that shares two training seeds with it.
@@ -87,7 +87,7 @@ def verdict(p_values: Sequence[float], mean: float) -> str:
     return ("above" if mean > 0 else "below") if significant.pop() else "not significant"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
     blocks = [block for of_kind in reading.kinds(study).values() for block in replicates(of_kind)]

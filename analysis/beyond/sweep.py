@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class SweepRuns:
     """content: of trials.json; reference: accuracies of the reference's runs of the same seeds [S, n].
 
     complete: the trials with all seeds, the best first, of equal ones the earlier.
@@ -63,7 +63,7 @@ def estimate(table: np.ndarray) -> Estimate:
     return statistics.mean_over_seeds(table).tested
 
 
-def load(path: Path) -> Sweep:
+def load(path: Path) -> SweepRuns:
     """Read ``trials.json`` and its runs. Raises UserError naming the file or run that is damaged or changed."""
     content = read_json(path)
     seeds = [str(s) for s in content["seeds"]]
@@ -85,7 +85,7 @@ def load(path: Path) -> Sweep:
                 f"{trials[-1].accuracy.mean():.6f}; delete {path} and the sweep's folder and run the sweep again"
             )
     trials.sort(key=lambda t: (-t.estimate.mean, t.row["number"]))
-    return Sweep(content, trials, table([content["reference"]["runs"][s] for s in seeds]))
+    return SweepRuns(content, trials, table([content["reference"]["runs"][s] for s in seeds]))
 
 
 def _probed(run: str, content: Mapping[str, Any]) -> pd.Series:
@@ -107,7 +107,7 @@ def shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def ends(sweep: Sweep, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
+def ends(sweep: SweepRuns, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
     """Return the first and the last value of a parameter, each with the mean accuracy [S, n] of its trials.
 
     The values are in the order of the numbers or of the choices; [] where fewer than two were completed.
@@ -124,7 +124,7 @@ def ends(sweep: Sweep, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarr
     return [(t, np.mean([table for _, table in side], axis=0)) for t, side in zip(titles, sides, strict=True)]
 
 
-def changes(sweep: Sweep) -> list[dict[str, Any]]:
+def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
     """Return a row a parameter, in the order of the file: its two ends and the paired difference, in points."""
     rows = []
     for parameter in sweep.content["parameters"]:
@@ -169,7 +169,7 @@ def write(trials: Path, out: Path) -> list[Path]:
         return [page, *style.save(_figure(sweep), frame, out, "robustness", c["title"])]
 
 
-def _rows(sweep: Sweep) -> list[dict[str, Any]]:
+def _rows(sweep: SweepRuns) -> list[dict[str, Any]]:
     """Return one row a trial, the best first; accuracies in percent, differences in points. shown: their cells."""
     rows = []
     for t in sweep.complete:
@@ -187,7 +187,7 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     return rows
 
 
-def _figure(sweep: Sweep) -> Figure:
+def _figure(sweep: SweepRuns) -> Figure:
     """Draw Optuna's slices, accuracy in percent, and the reference with its interval across them."""
     import optuna
     from optuna.visualization.matplotlib import plot_slice

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis import reading, text
 from analysis.figures.frames import RUN
 from analysis.page import Page, Table
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.algorithm import theory
 from bapo.errors import UserError
 from bapo.store.files import STEPS
@@ -66,7 +66,7 @@ def step_terms(row: Mapping[str, float], k2: float) -> dict[str, float]:
     return found
 
 
-def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
+def monitor(block: Block, method: str, study: StudyFile) -> pd.DataFrame | None:
     """Return a row for each seed and step, the terms and the forms of the bound; None if the method is not BAPO's."""
     parts = []
     for cell in block.methods[method]:
@@ -103,7 +103,7 @@ def _spread(tv: pd.Series) -> str:
     return f"{tv.median():.3f} ({tv.quantile(0.95):.3f}; {count})" if count else text.MISSING
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write theory_monitor.csv, .md and .tex. Raises UserError where runs are missing or none is BAPO's."""
     methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
     monitored = {f"{b.title}, {b.method_title(m).lstrip('+')}": monitor(b, m, study) for b, m in methods}

@@ -15,7 +15,7 @@ import numpy as np
 from analysis import results, text
 from analysis.page import Page, Table
 from analysis.results import Result
-from analysis.study import Study
+from analysis.study import StudyFile
 
 #: source of variance -> its column
 SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x seeds", "sample": "Samples"}
@@ -92,7 +92,7 @@ def _cells(title: str, row: Mapping[str, float]) -> list[str]:
     return [title, *shares, text.number(row["se"], 2), *half]
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write variance.csv, variance.md and variance.tex. Raises UserError naming a run that is missing or broken."""
     tables, found = [], []
     for block in study.blocks:

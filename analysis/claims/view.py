@@ -18,7 +18,7 @@ from analysis.probes import read as read_probes
 from analysis.reading import NotRecorded
 from analysis.results import AVERAGE
 from analysis.statistics import Side
-from analysis.study import Base, Block, Cell, Study
+from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.store.files import SUMMARY
 
 Made = TypeVar("Made")
@@ -26,7 +26,7 @@ Read = TypeVar("Read", reading.Outcomes, reading.Curve)
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class ClaimView:
     """One task and model with the finished runs of it.
 
     kept: what was read of runs, once for all claims; problems: those of every set that a query looked at; what it
@@ -34,7 +34,7 @@ class View:
     """
 
     block: Block
-    study: Study
+    study: StudyFile
     kept: dict[tuple[str, ...], Any]
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class View:
     def seeds(self, method: str) -> list[int]:
         return [c.seed for c in self.block.methods[method]]
 
-    def _once(self, what: str, cells: Sequence[Cell | Base], make: Callable[[], Made]) -> Made:
+    def _once(self, what: str, cells: Sequence[StudyRun | Base], make: Callable[[], Made]) -> Made:
         key = (what, *(str(c.run) for c in cells))
         made: Made = self.kept[key] if key in self.kept else self.kept.setdefault(key, make())
         return made
@@ -63,7 +63,7 @@ class View:
     # ------------------------------------------------------------------ files
 
     def _benchmarks(
-        self, method: str, column: str, cells: Sequence[Cell | Base], read: Callable[..., Read]
+        self, method: str, column: str, cells: Sequence[StudyRun | Base], read: Callable[..., Read]
     ) -> list[Read]:
         """Read one benchmark (its name or the paper's column that it stands for), or each."""
         names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
@@ -79,7 +79,7 @@ class View:
         base = self.block.base
         if method == BASE and base is None:
             raise NotRecorded("the base model has not been evaluated")
-        cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.block.methods[method]
+        cells: Sequence[StudyRun | Base] = (base,) if method == BASE and base else self.block.methods[method]
         tables = [o.correct.mean(axis=2) for o in self._benchmarks(method, column, cells, reading.evaluations)]
         return Side(tables, () if method == BASE else self.seeds(method))
 

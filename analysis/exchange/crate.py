@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.study import Base, Cell, finished, load_studies
+from analysis.study import Base, StudyRun, finished, load_studies
 from bapo import project
 from bapo.errors import UserError, require_extra
 from bapo.store import provenance
@@ -75,7 +75,7 @@ def collect(home: Path) -> Packed:
     Raises UserError where no run is finished or a run's file is not what was written.
     """
     home = homes(home)[0].resolve()
-    packed, root, runs = Packed(), f"results/{home.name}", dict[Path, Cell | Base]()
+    packed, root, runs = Packed(), f"results/{home.name}", dict[Path, StudyRun | Base]()
     studies = sorted((home / "studies").glob("*.json"))
     packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))
     for study in load_studies(studies).values():

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from analysis import reading
 from analysis.exchange.crate import Packed
-from analysis.study import Study, finished, load
+from analysis.study import StudyFile, finished, load
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.identity import digest
@@ -175,7 +175,7 @@ def asked(content: Mapping[str, object], scale: str) -> str:
     return digest({**said, "runs": scales.get(scale) if isinstance(scales, dict) else None})
 
 
-def about(study: Study, name: str, home: Path) -> Json:
+def about(study: StudyFile, name: str, home: Path) -> Json:
     """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs.
 
     name: of the evidence, which has another name than the study where it holds a portion of its runs.

@@ -14,7 +14,7 @@ from analysis import probes, results, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
 from analysis.results import AVERAGE, BASE, ByMethod
-from analysis.study import Block, Study, evaluated
+from analysis.study import Block, StudyFile, evaluated
 
 #: Figure 6's rows: title -> the methods beside BAPO
 ABLATIONS = {
@@ -35,7 +35,7 @@ MEASURES = {
 Row = tuple[Block, str, Sequence[str]]
 
 
-def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure6_ablations(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row an ablation: training reward, and the test accuracy of the methods evaluated."""
     named = {m for b in study.blocks for m in b.methods for ablation in ABLATIONS.values() if ablation.fullmatch(m)}
     study = frames.part(study, methods=["bapo", *named])
@@ -50,7 +50,7 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
     return _draw(study, frame, rows or [(b, "", list(b.methods)) for b in study.blocks], caption)
 
 
-def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
     study = frames.part(study, methods=FILTERS)
     norms, averaged = frames.smoothed(study, ["gradient_norm"])
@@ -62,7 +62,7 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
     return _draw(study, pd.concat([frame for pair in parts for frame in pair]), rows, caption)
 
 
-def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
+def _draw(study: StudyFile, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
     """Draw rows of panels: the measures of the frame, then test accuracy, which is added to the frame."""
     measures = [measure for measure in MEASURES if measure in set(frame["measure"])]
     ends, across = {b: accuracies(b, study) for b in study.blocks}, len(measures) + 1
@@ -94,7 +94,7 @@ def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ test accuracy
 
 
-def accuracies(block: Block, study: Study) -> ByMethod:
+def accuracies(block: Block, study: StudyFile) -> ByMethod:
     """Return the methods all of whose runs are evaluated, and last the base where it is."""
     known = [b for b in evaluated(study).blocks if (b.task, b.model) == (block.task, block.model)]
     rows = results.by_method(results.frame(study.of(known)), block) if known else {}

@@ -17,7 +17,7 @@ from analysis import probes, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
 from analysis.probes import Probes
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 
 SHOWN = ("grpo", "dapo", "bapo")
 #: matrices of Figure 15 in a row
@@ -29,12 +29,12 @@ MOVED, IMPROVED = "moved", "improved"
 COLUMNS = {WITHIN: "{}_within_run", ACROSS: "{}_across_seeds", UNCHANGED: "unchanged_base_across_seeds"}
 
 
-def _read(study: Study) -> dict[tuple[Block, str], Probes]:
+def _read(study: StudyFile) -> dict[tuple[Block, str], Probes]:
     """Return the probes of every method of every block."""
     return {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
 
 
-def _caption(study: Study, read: Collection[Probes], *keys: str, **fields: str) -> str:
+def _caption(study: StudyFile, read: Collection[Probes], *keys: str, **fields: str) -> str:
     """Return a caption with why seeds cannot be compared where they cannot be."""
     words = frames.caption(study, *keys, samples=next(iter(read)).samples, **fields)
     obstacles = dict.fromkeys(found.obstacle for found in read if found.obstacle)
@@ -44,22 +44,22 @@ def _caption(study: Study, read: Collection[Probes], *keys: str, **fields: str) 
 # ------------------------------------------------------------------------------------------------ Figures 1, 7 and 13
 
 
-def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure1_accuracy_groups(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """GRPO on mathematics, before and after training."""
     return _tracking(frames.part(study, ("mathematics",), ("grpo",)), MOVED)
 
 
-def figure7_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure7_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Mathematics, along training."""
     return _tracking(frames.part(study, ("mathematics",), SHOWN), IMPROVED)
 
 
-def figure13_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure13_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Countdown and geometry, along training."""
     return _tracking(frames.part(study, ("countdown", "geometry"), SHOWN), IMPROVED)
 
 
-def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
+def _tracking(study: StudyFile, counted: str) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     read = _read(study)
     parts = {place: _bins(*place, found, counted) for place, found in read.items()}
@@ -135,7 +135,7 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
 UNSOLVED, CHANCE = {"unsolved": "prompts at 0/{}", "still": "still at 0/{}, of another base's 0/{}"}, "_unchanged"
 
 
-def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
+def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the share of probed training prompts at 0/G, and of those at 0/G in another seed's base; in percent."""
     study = frames.part(study)
     read = _read(study)
@@ -169,7 +169,7 @@ def _unsolved(block: Block, method: str, found: Probes) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ Figure 15
 
 
-def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a matrix a step: prompts by bin in the base (row) and at the step (column).
 
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper, reading, results, statistics, style, text
 from analysis.results import AVERAGE
-from analysis.study import Block, Study, evaluated
+from analysis.study import Block, StudyFile, evaluated
 from bapo.errors import UserError
 
 STEM = "bapo_minus_grpo"
@@ -27,7 +27,7 @@ BUDGETS = {
 }
 
 
-def data(studies: Sequence[Study]) -> pd.DataFrame:
+def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a budget, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
@@ -46,7 +46,7 @@ def data(studies: Sequence[Study]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
+def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases if several."""
     first, of_block = blocks[0], [{row.method: row for row in results.collect(b, study)} for b in blocks]
     printed = paper.of_block(first)
@@ -74,7 +74,7 @@ def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
         }
 
 
-def write(studies: Sequence[Study], out: Path) -> list[Path]:
+def write(studies: Sequence[StudyFile], out: Path) -> list[Path]:
     """Write the picture and its data. Raises UserError as :func:`data`."""
     frame = data(studies)
     with style.settings():

@@ -16,7 +16,7 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import compared_file
 from analysis.results import AVERAGE, BASE, ByMethod, Row
-from analysis.study import Block, Cell, Study
+from analysis.study import Block, StudyFile, StudyRun
 from analysis.tables import table3
 from bapo.store.files import STEPS
 
@@ -37,7 +37,7 @@ def seeds_of(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
-def compare(study: Study) -> pd.DataFrame:
+def compare(study: StudyFile) -> pd.DataFrame:
     """Return the frame of a study, in each block the base model first, then the reference.
 
     It has the further columns changed: a list; short: the seeds whose run ended before it had used its budget, and
@@ -58,7 +58,7 @@ def compare(study: Study) -> pd.DataFrame:
     return frame.join(rows).iloc[order.argsort(kind="stable")]
 
 
-def dose(cells: Sequence[Cell], study: Study) -> dict[str, float]:
+def dose(cells: Sequence[StudyRun], study: StudyFile) -> dict[str, float]:
     """Return X2's and X3's percent of all groups in the batches of a method's runs; {} where it has neither."""
     try:
         groups = sum(reading.table(cell, STEPS, study, ["x1", "x2", "x3"]).sum() for cell in cells)
@@ -125,7 +125,7 @@ def table(block: Block, rows: ByMethod) -> Table:
 # ------------------------------------------------------------------------------------------------ over base models
 
 
-def over_bases(study: Study, rows: Mapping[Block, ByMethod]) -> tuple[list[Table], list[Row]]:
+def over_bases(study: StudyFile, rows: Mapping[Block, ByMethod]) -> tuple[list[Table], list[Row]]:
     """Return a table of each kind of base with two or more blocks, and its rows under the columns of a comparison.
 
     A method has a row where it shares training seeds with the reference from every base. rows: of :func:`compare`.
@@ -186,7 +186,7 @@ def _pooled_cells(row: Row) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """comparison_STUDY.csv, .md and .tex; comparison.* for a study file without a name."""
     frame = compare(study)
     rows = {block: results.by_method(frame, block) for block in study.blocks}

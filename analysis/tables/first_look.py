@@ -12,14 +12,14 @@ from analysis.figures import ablations, curves, frames
 from analysis.page import Page, Table, at_scale
 from analysis.products import FIRST_LOOK, MAIN
 from analysis.results import AVERAGE, BASE, ByMethod, Row
-from analysis.study import Block, Study, evaluated, plain, workflow_command
+from analysis.study import Block, StudyFile, evaluated, plain, workflow_command
 from bapo.experiments import order
 from bapo.store.files import atomic, write_text
 
 MARKDOWN, PICTURE = f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write the page and its picture. Raises UserError naming a run that is not evaluated."""
     block = _block(study)
     frame = results.frame(study.of([block]))
@@ -51,7 +51,7 @@ def write(study: Study, out: Path) -> list[Path]:
     return [out / MARKDOWN, out / PICTURE]
 
 
-def _block(study: Study) -> Block:
+def _block(study: StudyFile) -> Block:
     """Return the runs of the first look, as the workflow chooses them."""
     chosen = order.first_look(study.cells)
     block = next(b for b in study.blocks if (b.task, b.model) == (chosen[0].task, chosen[0].model))
@@ -81,7 +81,7 @@ def _meaning(block: Block, rows: ByMethod, pairs: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _draw(block: Block, rows: ByMethod, study: Study, path: Path) -> None:
+def _draw(block: Block, rows: ByMethod, study: StudyFile, path: Path) -> None:
     study = study.of([block])
     with style.settings():
         frame, averaged = frames.smoothed(study, ["reward_mean"])

@@ -12,9 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from analysis import paper, results, text
-from analysis.page import RULE, Cell, Page, Table
+from analysis.page import RULE, Page, PageCell, Table
 from analysis.results import AVERAGE, BASE, ByMethod
-from analysis.study import Block, Study, row_order
+from analysis.study import Block, StudyFile, row_order
 from analysis.tables import forest, table1_words
 
 #: (title, tasks from left to right); a task that the paper does not have gets a part of its own
@@ -29,7 +29,7 @@ LEFT_OUT = r"^(result|against|reference|difference.*|over_base.*|paired_seeds|p|
 NAMES = {"title": "method_title", "kind": "type"}
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     frame = results.frame(study)
     pairs = results.pairs(frame)
@@ -57,7 +57,7 @@ def parts(rows: Mapping[Block, ByMethod], below: Mapping[Block, Sequence[str]]) 
     for title, tasks in (*PARTS, *others):
         if halves := [by_task[task] for task in tasks if task in by_task]:  # of a task its blocks, one a model
             headers = [_header(half[0]) for half in halves]
-            lines: list[Sequence[str | Cell]] = []
+            lines: list[Sequence[str | PageCell]] = []
             for blocks in zip_longest(*halves):
                 cells = [_cells(block, rows[block]) if block else {} for block in blocks]
                 lines += [*([RULE] if lines else []), *_lines(cells, [len(header) for header in headers])]
@@ -78,7 +78,9 @@ def _header(block: Block) -> list[tuple[str, str]]:
     return [("Method", ""), *named, *((title, "") for title in (*AVERAGES, *COSTS))]
 
 
-def _lines(halves: Sequence[Mapping[str, Sequence[list[Cell]]]], widths: Sequence[int]) -> Iterator[list[str | Cell]]:
+def _lines(
+    halves: Sequence[Mapping[str, Sequence[list[PageCell]]]], widths: Sequence[int]
+) -> Iterator[list[str | PageCell]]:
     """Yield our row and the paper's of each method, the halves beside each other; empty where one has no such row."""
     for method in row_order(m for half in halves for m in half):
         for line in zip(*(half.get(method, ([], [])) for half in halves), strict=True):
@@ -86,22 +88,22 @@ def _lines(halves: Sequence[Mapping[str, Sequence[list[Cell]]]], widths: Sequenc
                 yield [cell for part, width in zip(line, widths, strict=True) for cell in part or [""] * width]
 
 
-def _cells(block: Block, rows: ByMethod) -> dict[str, tuple[list[Cell], list[Cell]]]:
+def _cells(block: Block, rows: ByMethod) -> dict[str, tuple[list[PageCell], list[PageCell]]]:
     """Return our row of each method, and the paper's, which is empty where it has none."""
     printed, cells = paper.of_block(block), {}
     for method, of in rows.items():
-        row, theirs = of[AVERAGE], list[Cell]()
-        ours = [Cell(row["title"], mark=text.BOLD if method == BASE else "")]
+        row, theirs = of[AVERAGE], list[PageCell]()
+        ours = [PageCell(row["title"], mark=text.BOLD if method == BASE else "")]
         for each in of.values():
             spread = text.number(each["seed_sd"], missing="")
-            ours.append(Cell(text.percent(*text.ends(each)), spread, each["mark"]))
+            ours.append(PageCell(text.percent(*text.ends(each)), spread, each["mark"]))
         share, rollouts = text.change(*text.ends(row, "share")), text.thousands(row["rollouts"])
-        ours += map(Cell, (text.number(row["se"], 2), share, rollouts, row["kind"] or text.MISSING))
+        ours += map(PageCell, (text.number(row["se"], 2), share, rollouts, row["kind"] or text.MISSING))
         if printed and printed.row(method):
             columns = [*(each["paper_benchmark"] for each in of.values()), "se", "rollouts", "type"]
             shown = [printed.printed(method, column) or text.MISSING for column in columns]
             shown.insert(-2, text.signed(row["paper_share"]))
             title = f"paper: {printed.title}" if method == BASE else "paper"
-            theirs = [Cell(each, paper=True) for each in (title, *shown)]
+            theirs = [PageCell(each, paper=True) for each in (title, *shown)]
         cells[method] = (ours, theirs)
     return cells

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import reading, results, text
 from analysis.results import AVERAGE, BASE, ByMethod, Row
-from analysis.study import Block, Cell, Study, plain
+from analysis.study import Block, StudyFile, StudyRun, plain
 from bapo.store.files import GROUPS
 
 #: (a, b): the comparisons that the paper's claims rest on, one sentence each below the table
@@ -68,7 +68,7 @@ def _claim(block: Block, rows: ByMethod, pairs: pd.DataFrame, a: str, b: str) ->
 # ------------------------------------------------------------------------------------------------ what is replayed
 
 
-def replays(study: Study) -> dict[tuple[str, ...], tuple[float, ...]]:
+def replays(study: StudyFile) -> dict[tuple[str, ...], tuple[float, ...]]:
     """Return REPLAYS, means over seeds, by task, model and method: of those off policy, and any other that replays.
 
     A run without recorded groups (imported, or unpacked evidence) says nothing.
@@ -81,7 +81,7 @@ def replays(study: Study) -> dict[tuple[str, ...], tuple[float, ...]]:
     return found
 
 
-def _of_seed(cell: Cell, study: Study) -> tuple[float, float, float] | None:
+def _of_seed(cell: StudyRun, study: StudyFile) -> tuple[float, float, float] | None:
     groups = reading.table(cell, GROUPS, study)
     if groups.empty or "replayed" not in groups:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from analysis.text import flat
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
@@ -126,7 +126,7 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
     yield Table(f"{block.title}: sampling, training with its budget, and evaluation", ["Field", "Value"], cells, "ll")
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
     read = {b: configurations(b) for b in study.blocks}
     rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}

@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 
@@ -44,7 +44,7 @@ OVERLAP = {
 }
 
 
-def data_folder(block: Block, study: Study) -> Path:
+def data_folder(block: Block, study: StudyFile) -> Path:
     """``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
     run = next(iter(block.methods.values()))[0].run
     folder = run.parents[2] / "data" if len(run.parts) > 3 else run / "data"
@@ -100,7 +100,7 @@ def removed(folder: Path) -> dict[str, str]:
     return {s: f"{n - kept[s]} of {n} rows" if s in kept else text.MISSING for s, n in report["rows"].items()}
 
 
-def rows(block: Block, every: Mapping[str, pd.DataFrame], study: Study) -> Iterator[dict[str, Any]]:
+def rows(block: Block, every: Mapping[str, pd.DataFrame], study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield one row a split: what is there, beside the paper's set whose part it plays."""
     folder = data_folder(block, study)
     data = reading.config(next(iter(block.methods.values()))[0]).get("data", {})
@@ -142,7 +142,7 @@ def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[s
 # ------------------------------------------------------------------------------------------------ files
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """table4.csv, table4_overlap.csv, table4.md and table4.tex; one block a task, whichever models trained on it."""
     tables, every, pairs = [], list[dict[str, Any]](), list[dict[str, Any]]()
     for block in list({b.task: b for b in reversed(study.blocks)}.values())[::-1]:

@@ -10,7 +10,7 @@ from support.runs import place, write_run, write_study
 
 from analysis import figures, reading, results, style
 from analysis.claims.measures import mean_of_bases, of_seeds
-from analysis.study import Study, load
+from analysis.study import StudyFile, load
 from analysis.tables import comparison
 
 SEEDS = (1, 2)
@@ -49,7 +49,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def study_of(root: Path, models: tuple[str, ...] = tuple(MODELS), methods: tuple[str, ...] = tuple(RATES)) -> Study:
+def study_of(root: Path, models: tuple[str, ...] = tuple(MODELS), methods: tuple[str, ...] = tuple(RATES)) -> StudyFile:
     cells = [(m, method, s) for m in models for method in methods for s in SEEDS]
     return load(write_study(root, cells, benchmarks=("a",), name="toys"))
 

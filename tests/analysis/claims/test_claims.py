@@ -70,7 +70,7 @@ def study(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def lines(root: Path, *given: dict) -> list[ledger.Line]:
+def lines(root: Path, *given: dict) -> list[ledger.LedgerLine]:
     return ledger.ledger(write_claims(root / "entries", *given), load_studies([root / "study.json"]))
 
 
