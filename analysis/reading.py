@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import statistics
 from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.errors import UserError
+from bapo.evaluation.scores import pass_at_k
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
 
@@ -41,7 +41,8 @@ class Outcomes:
         """Return the chance that one of k samples is correct [S, n]; NaN where there are fewer samples."""
         if k > self.samples:
             return np.full(self.correct.shape[:2], np.nan)
-        return statistics.pass_at_k(self.correct.sum(axis=2, dtype=int), self.samples, k)
+        chances = [pass_at_k(correct, self.samples, k) for correct in range(self.samples + 1)]
+        return np.array(chances)[self.correct.sum(axis=2, dtype=int)]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Result:
         """Return the method's part in a comparison."""
         return Side(self.column(name), self.seeds)
 
-    def mean(self, name: str) -> statistics.SeedMean:
+    def mean(self, name: str) -> statistics.OverSeeds:
         return statistics.mean_over_seeds(*self.column(name))
 
 
@@ -227,7 +227,7 @@ def _gain(of: Mapping[str, Result], column: str) -> float:
     return ends[0] - ends[1]
 
 
-def shares(rows: Sequence[Result], column: str) -> dict[str, statistics.SeedMean]:
+def shares(rows: Sequence[Result], column: str) -> dict[str, statistics.OverSeeds]:
     """Return (row - GRPO) / (GRPO - base) of every row with a seed of GRPO's; none where GRPO gains nothing."""
     of = {r.method: r for r in rows}
     means = {}
@@ -249,7 +249,7 @@ class Comparison:
     a: Result
     b: Result
     column: str
-    difference: statistics.SeedDifference
+    difference: statistics.OverSeeds
     margin: float = NAN
     adjusted: float = NAN
 

@@ -17,7 +17,7 @@ from support.paths import ROOT
 
 #: what every folder may import
 GROUND = {"bapo", "bapo.errors", "bapo.processes", "bapo.project", "bapo.seeds", "bapo.validate"}
-READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places"}
+READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places", "bapo.evaluation.scores"}
 TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.gpu"}
 TRAIN |= {"bapo.engines.shared", "bapo.graders"}
 #: folder -> the folders and modules that it may import beside itself and GROUND; the longest name that fits is taken

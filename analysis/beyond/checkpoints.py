@@ -42,11 +42,11 @@ class Measured:
     steps: tuple[int, ...] = ()
 
     @property
-    def accuracy(self) -> statistics.SeedMean:
+    def accuracy(self) -> statistics.OverSeeds:
         return statistics.mean_over_seeds(*self.tables)
 
     @property
-    def gain(self) -> statistics.SeedMean:
+    def gain(self) -> statistics.OverSeeds:
         """Return the gain over the last, paired in models and problems: both sides are the same trained runs."""
         return statistics.mean_over_seeds(*(t - z for t, z in zip(self.tables, self.last, strict=True)))
 

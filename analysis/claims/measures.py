@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import CONFIDENCE, Estimate, SeedDifference, SeedMean, clustered, combined, mean_over_bases
+from analysis.statistics import CONFIDENCE, Estimate, OverSeeds, clustered, combined, mean_over_bases
 
 #: more seeds than anybody would train
 MOST_SEEDS = 10_000
@@ -69,7 +69,7 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     return Measure(e, unit, seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0)
 
 
-def of_result(result: SeedDifference | SeedMean, unit: str, note: str = "", margin: float = float("nan")) -> Measure:
+def of_result(result: OverSeeds, unit: str, note: str = "", margin: float = float("nan")) -> Measure:
     """Return a mean or a difference of fractions over problems and seeds, in points or percent (so margin, too)."""
     both, problems, used = result.both, result.problems, result.tested
     stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
