@@ -49,9 +49,18 @@ class Estimate:
         return self.mean + self.half_width
 
     @property
+    def ends(self) -> tuple[float, float, float]:
+        """Return mean, low and high."""
+        return self.mean, self.low, self.high
+
+    @property
     def points(self) -> tuple[float, float, float]:
         """Return a fraction's mean, low and high in percent or points."""
-        return 100 * self.mean, 100 * self.low, 100 * self.high
+        return self.times(100).ends
+
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate in another unit, of which there are ``factor`` in one of this."""
+        return Estimate(factor * self.mean, factor * self.se, self.df)
 
     @property
     def p(self) -> float:

@@ -15,7 +15,6 @@ from analysis.claims.queries import query
 from analysis.claims.view import ClaimView
 from analysis.reading import NotRecorded, config, setting
 from analysis.results import has_reference_pass
-from analysis.statistics import Estimate
 from bapo.store.files import GROUPS, STEPS
 
 #: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
@@ -112,7 +111,7 @@ def x2_admission(view: ClaimView, a: str, *, stored: int | None = None) -> Measu
     one, seeds = found[stored], len(found[stored].by_seed)
     note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(*one.admitted.points)}%, "
     note += f"expected of the unchanged policy {text.percent(*one.expected.points)}%"
-    e = Estimate(100 * one.difference.mean, 100 * one.difference.se, one.difference.df)
+    e = one.difference.times(100)
     return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
 
 
