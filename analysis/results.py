@@ -168,12 +168,8 @@ def _rows(block: Block, rows: Sequence[Result], reference: str) -> Iterator[Row]
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 **({"second_grader_disagreement": 100 * row.disputed[name]} if name in row.disputed else {}),
                 "reference": reference,
-                **text.columns("difference", test.difference.tested if test else None, "se", "low", "high"),
-                "paired_seeds": len(test.difference.by_seed) if test else NAN,
-                "p": test.difference.tested.p if test else NAN,
-                "p_holm": test.adjusted if test else NAN,
+                **(test.columns if test else NO_TEST),
                 "margin": 100 * limits[name],
-                "verdict": test.verdict if test else "",
                 **text.columns("share", share.tested if share else None, "low", "high"),
                 **text.columns("over_base", gain.difference.tested if gain else None, "low", "high"),
                 "over_base_p_holm": gain.adjusted if gain else NAN,
@@ -273,6 +269,25 @@ class Comparison:
     def verdict(self) -> str:
         return verdict(self.difference, self.adjusted, self.margin)
 
+    @property
+    def columns(self) -> Row:
+        """Return the columns of the frame that say what was found, in points."""
+        tested = self.difference.tested
+        return {
+            **text.columns("difference", tested, "se", "low", "high"),
+            "p": tested.p,
+            "p_holm": self.adjusted,
+            "paired_seeds": len(self.difference.by_seed),
+            "verdict": self.verdict,
+        }
+
+
+#: the same where nothing is compared
+NO_TEST: Row = {**text.columns("difference", None, "se", "low", "high")} | dict.fromkeys(
+    ("p", "p_holm", "paired_seeds"), NAN
+)
+NO_TEST |= {"verdict": ""}
+
 
 def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) -> str:
     """Return above, below, "no effect larger than" the margin, or else "not significant".
@@ -312,8 +327,8 @@ def against(rows: Sequence[Result], reference: Result, column: str, margin: floa
 def pairs(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row a pair of rows of the frame in one benchmark: the later minus the earlier in points, and its tests.
 
-    of, minus: the methods. The interval has the suffixes of the frame's; ``p`` belongs to ``low`` and ``high``, the
-    stricter one that the data allow.
+    of, minus: the methods. The intervals have the suffixes of the frame's; that of the difference is the stricter one
+    that the data allow.
     """
     every = (
         (*place, c)
@@ -327,19 +342,14 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
             "benchmark": column,
             "of": c.a.method,
             "minus": c.b.method,
-            "difference": 100 * c.difference.mean,
+            **c.columns,
             **text.points(c.difference.problems, "se", "low", "high", suffix="_problems"),
             "p_problems": c.difference.problems.p,
             **text.points(c.difference.both, "se", "low", "high", suffix="_problems_and_seeds"),
             "p_problems_and_seeds": c.difference.both.p,
-            **text.points(c.difference.tested, "low", "high"),
-            "p": c.difference.tested.p,
-            "p_holm": c.adjusted,
-            "paired_seeds": len(c.difference.by_seed),
             "these_models_differ": c.differ,
             "real": c.real,
             "margin": 100 * c.margin,
-            "verdict": c.verdict,
         }
         for task, model, column, c in every
     )
@@ -348,13 +358,12 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
 def of_pair(pairs: pd.DataFrame, block: Block, of: str, minus: str, benchmark: str = AVERAGE) -> Row:
     """Return the row of :func:`pairs` of two methods of a block, of which ``of`` comes later."""
     named = {"task": block.task, "model": block.model, "benchmark": benchmark, "of": of, "minus": minus}
-    row: Row = pairs[(pairs[list(named)] == list(named.values())).all(axis=1)].iloc[0].to_dict()
-    return row
+    return pairs.set_index([*named]).loc[tuple(named.values())].to_dict()
 
 
 def mirrored(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return :func:`pairs` as table1_differences.csv has them: the earlier row a minus the later row b."""
-    frame = pairs.rename(columns={"minus": "a", "of": "b"}).drop(columns=["low", "high", "p"])
+    frame = pairs.rename(columns={"minus": "a", "of": "b"}).drop(columns=["p", *pairs.filter(like="difference_")])
     frame["difference"] = 0.0 - pairs["difference"]
     for suffix in ("_problems", "_problems_and_seeds"):
         frame[f"low{suffix}"], frame[f"high{suffix}"] = 0.0 - pairs[f"high{suffix}"], 0.0 - pairs[f"low{suffix}"]
@@ -364,13 +373,13 @@ def mirrored(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def marks(frame: pd.DataFrame, pairs: pd.DataFrame) -> list[str]:
     """Return the mark of each row of the frame, "" for none (:func:`marked`)."""
-    real, place = pairs[pairs["real"]], ["task", "model", "benchmark"]
-    found: dict[tuple[str, ...], str] = {}
+    place, marks = ["task", "model", "benchmark"], dict[tuple[str, ...], str]()
+    real = pairs[pairs["real"]].set_index(place)
     for key, rows in frame.groupby(place):
-        here = real[(real[place] == [*key]).all(axis=1)]
         means = dict(zip(rows["method"], rows["mean"], strict=True))
-        found |= {(*key, m): mark for m, mark in marked(means, keys(here, "of", "minus")).items()}
-    return [found.get(key, "") for key in keys(frame, *place, "method")]
+        pairs_here = keys(real.loc[[key]], "of", "minus") if key in real.index else []
+        marks |= {(*key, m): mark for m, mark in marked(means, pairs_here).items()}
+    return [marks.get(key, "") for key in keys(frame, *place, "method")]
 
 
 def marked(means: Mapping[str, float], real: Collection[tuple[str, str]]) -> dict[str, str]:

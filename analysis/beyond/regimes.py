@@ -65,34 +65,19 @@ def compare(study: StudyFile) -> pd.DataFrame:
     for block in (b for b in study.blocks if study.reference in b.methods):
         of = {r.method: r for r in results.collect(block, study)}
         hard, margin = start(block, study), results.margins(block, [*of.values()])[AVERAGE]
-        for budget, (method, keys) in BUDGETS.items():
+        for budget, (method, totals) in BUDGETS.items():
             if method not in of or not set(of[method].seeds) & set(of[study.reference].seeds):
                 continue
             pairs.append(results.difference(of[method], of[study.reference], AVERAGE, margin))
-            by_seed, tested = pairs[-1].difference.by_seed, pairs[-1].difference.tested
-            short = reading.short_of_budget(block.methods[method], study)
-            used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
-            rows.append(
-                {
-                    "task": block.task,
-                    "model": block.model,
-                    "model_title": block.model_title,
-                    **hard,
-                    "equal": budget,
-                    "used": used,
-                    "not_reached": len(short),
-                    "seeds": len(by_seed),
-                    "difference": 100 * tested.mean,
-                    **text.points(tested, "se", "low", "high"),
-                    "p": tested.p,
-                    "p_seeds_only": statistics.clustered(np.array(list(by_seed.values()))).p,
-                    **{f"seed_{s}": 100 * d for s, d in by_seed.items()},
-                    "title": block.title,
-                    "missed": f", not reached: {seeds_of(short)}" if short else "",
-                }
-            )
-    corrected = results.corrected(pairs)
-    return pd.DataFrame(rows).assign(p_holm=[c.adjusted for c in corrected], verdict=[c.verdict for c in corrected])
+            by_seed, short = pairs[-1].difference.by_seed, reading.short_of_budget(block.methods[method], study)
+            used = _total(block, method, totals, study) / _total(block, study.reference, totals, study)
+            row = {"task": block.task, "model": block.model, "model_title": block.model_title, **hard}
+            row |= {"equal": budget, "used": used, "not_reached": len(short), "title": block.title}
+            row["p_seeds_only"] = statistics.clustered(np.array(list(by_seed.values()))).p
+            row["missed"] = f", not reached: {seeds_of(short)}" if short else ""
+            rows.append(row | {f"seed_{s}": 100 * d for s, d in by_seed.items()})
+    frame = pd.DataFrame([row | c.columns for row, c in zip(rows, results.corrected(pairs), strict=True)])
+    return frame.rename(columns={f"difference_{end}": end for end in ("se", "low", "high")} | {"paired_seeds": "seeds"})
 
 
 # ------------------------------------------------------------------------------------------------ files

@@ -37,7 +37,8 @@ def data(frame: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     )
     over_base = {name: wide[name][REFERENCE] - wide[name][BASE] for name in ("mean", "paper")}
     # one seed has no interval but over problems
-    ours = {"seeds": wide["seeds"][METHOD], "points": pairs["difference"], "low": pairs["low"], "high": pairs["high"]}
+    ours = {"seeds": wide["seeds"][METHOD], "points": pairs["difference"]}
+    ours |= {end: pairs[f"difference_{end}"] for end in ("low", "high")}
     ours |= {share: wide[share][METHOD] for share in shares}
     theirs = {"points": wide["paper"][METHOD] - wide["paper"][REFERENCE], "share": wide["paper_share"][METHOD]}
     both = ((HERE, over_base["mean"], ours), (PAPER, over_base["paper"], theirs))

@@ -38,7 +38,7 @@ def sentences(block: Block, rows: ByMethod, pairs: pd.DataFrame) -> list[str]:
 
 
 def _interval(row: Row) -> str:
-    return f"{text.interval(row['low'], row['high'])}, {text.p_value(row['p'])}"
+    return f"{text.interval(*text.ends(row, 'difference')[1:])}, {text.p_value(row['p'])}"
 
 
 def _verdict(row: Row, a: str, b: str) -> str:
