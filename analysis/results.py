@@ -72,18 +72,19 @@ class Result:
         return statistics.mean_over_seeds(*self.column(name))
 
 
-def collect(block: Block, study: StudyFile) -> list[Result]:
+def collect(block: Block, study: StudyFile) -> dict[str, Result]:
     """Return the methods of a block in the paper's order, base first. Raises UserError naming a broken run."""
     runs = {BASE: (block.base,)} if block.base else {}
-    results = [_result(method, cells, block, study) for method, cells in (runs | dict(block.methods)).items()]
+    rows = {method: _result(method, cells, block, study) for method, cells in (runs | dict(block.methods)).items()}
     for name, _ in block.benchmarks:
-        for other in results[1:]:
-            if other.outcomes[name].problems != results[0].outcomes[name].problems:
+        first, *others = rows.values()
+        for other in others:
+            if other.outcomes[name].problems != first.outcomes[name].problems:
                 raise UserError(
-                    f"{block.title}: {other.title} was evaluated on other problems of {name} than {results[0].title}; "
+                    f"{block.title}: {other.title} was evaluated on other problems of {name} than {first.title}; "
                     f"delete the eval/summary.json of both and give `{study.command}` again"
                 )
-    return results
+    return rows
 
 
 def _result(method: str, cells: Sequence[StudyRun | Base], block: Block, study: StudyFile) -> Result:
@@ -137,13 +138,13 @@ def frame(study: StudyFile) -> pd.DataFrame:
     return pd.DataFrame([row for block in study.blocks for row in _rows(block, collect(block, study), study.reference)])
 
 
-def _rows(block: Block, rows: Sequence[Result], reference: str) -> Iterator[Row]:
-    of, printed, limits = {r.method: r for r in rows}, paper.of_block(block), margins(block, rows)
+def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[Row]:
+    printed, limits = paper.of_block(block), margins(block, rows)
     beside = {
-        m: {name: against(rows, of[m], name, limits[name]) for name in limits} for m in (reference, BASE) if m in of
+        m: {name: against(rows, m, name, limits[name]) for name in limits} for m in (reference, BASE) if m in rows
     }
     gained = {name: shares(rows, name) for name in limits}
-    for row in rows:
+    for row in rows.values():
         for name, title in columns(block):
             outcomes, mean = [row.outcomes[b] for b, _ in block.benchmarks if name in (b, AVERAGE)], row.mean(name)
             noise = [statistics.sampling_noise(o.correct) for o in outcomes]
@@ -211,27 +212,25 @@ def margin(block: Block, gain: float) -> float:
     return MARGIN * share * gain if share is not None and gain > 0 else NAN
 
 
-def margins(block: Block, rows: Sequence[Result]) -> dict[str, float]:
+def margins(block: Block, rows: Mapping[str, Result]) -> dict[str, float]:
     """Return the margin of each column, as a fraction; NaN without GRPO or the base."""
-    of = {r.method: r for r in rows}
-    return {name: margin(block, _gain(of, name)) for name, _ in columns(block)}
+    return {name: margin(block, _gain(rows, name)) for name, _ in columns(block)}
 
 
-def _gain(of: Mapping[str, Result], column: str) -> float:
+def _gain(rows: Mapping[str, Result], column: str) -> float:
     """Return what GRPO gains over its base; NaN without one of them."""
-    ends = [of[m].mean(column).mean if m in of else NAN for m in (SCALE, BASE)]
+    ends = [rows[m].mean(column).mean if m in rows else NAN for m in (SCALE, BASE)]
     return ends[0] - ends[1]
 
 
-def shares(rows: Sequence[Result], column: str) -> dict[str, statistics.OverSeeds]:
+def shares(rows: Mapping[str, Result], column: str) -> dict[str, statistics.OverSeeds]:
     """Return (row - GRPO) / (GRPO - base) of every row with a seed of GRPO's; none where GRPO gains nothing."""
-    of = {r.method: r for r in rows}
     means = {}
-    for row in rows:
-        if _gain(of, column) > 0 and row.method not in (SCALE, BASE) and set(row.seeds) & set(of[SCALE].seeds):
-            a, b = statistics.aligned(row.side(column), of[SCALE].side(column))
-            tables = statistics.share_of_gain(a.tables, b.tables, of[BASE].column(column))
-            means[row.method] = statistics.mean_over_seeds(*tables)
+    for method, row in rows.items() if _gain(rows, column) > 0 else ():
+        if method not in (SCALE, BASE) and set(row.seeds) & set(rows[SCALE].seeds):
+            a, b = statistics.aligned(row.side(column), rows[SCALE].side(column))
+            tables = statistics.share_of_gain(a.tables, b.tables, rows[BASE].column(column))
+            means[method] = statistics.mean_over_seeds(*tables)
     return means
 
 
@@ -318,10 +317,10 @@ def compare(rows: Sequence[Result], column: str, margin: float = NAN) -> dict[tu
     return {(c.a.method, c.b.method): c for c in every}
 
 
-def against(rows: Sequence[Result], reference: Result, column: str, margin: float = NAN) -> dict[str, Comparison]:
+def against(rows: Mapping[str, Result], reference: str, column: str, margin: float = NAN) -> dict[str, Comparison]:
     """Return every trained row minus the reference."""
-    trained = [row for row in rows if row.method != reference.method and not row.is_base]
-    return {c.a.method: c for c in corrected([difference(row, reference, column, margin) for row in trained])}
+    trained = [row for row in rows.values() if row.method != reference and not row.is_base]
+    return {c.a.method: c for c in corrected([difference(row, rows[reference], column, margin) for row in trained])}
 
 
 def pairs(frame: pd.DataFrame) -> pd.DataFrame:

@@ -49,7 +49,7 @@ def drift(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 def _rows(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a run: minus the reference's with its learning rate and steps, or else the plain reference's."""
-    rows_of = {r.method: r for r in results.collect(block, study)}
+    rows_of = results.collect(block, study)
     trained = {m: reading.config(cells[0]).get("train", {}) for m, cells in block.methods.items()}
     # as configured, whatever a budget lets a run take
     settings = {m: (float(t.get("learning_rate", np.nan)), int(t.get("steps") or 0)) for m, t in trained.items()}

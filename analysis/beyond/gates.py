@@ -170,7 +170,7 @@ class RunsOfBlock:
 
     @cached_property
     def evaluated(self) -> dict[str, results.Result]:
-        return {row.method: row for row in results.collect(self.block, self.study)}
+        return results.collect(self.block, self.study)
 
     def estimate(self, quantity: Quantity) -> Estimate:
         """Return the estimate of a quantity over training seeds, in points."""
@@ -256,15 +256,15 @@ class RunsOfBases:
     @cached_property
     def evaluated(self) -> list[dict[str, results.Result]]:
         """Return the rows of each base by method, those alone that all bases have."""
-        found = [{row.method: row for row in results.collect(block, self.study)} for block in self.blocks]
-        if len(found) < 2:
+        every = [results.collect(block, self.study) for block in self.blocks]
+        if len(every) < 2:
             raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
-        shared = [{m: row for m, row in rows.items() if all(m in other for other in found)} for rows in found]
+        shared = [{m: row for m, row in rows.items() if all(m in other for other in every)} for rows in every]
         names = [name for name, _ in self.blocks[0].benchmarks]
         for block, rows in zip(self.blocks, shared, strict=True):
             if len({row.seeds for method, row in rows.items() if method != BASE}) > 1:
                 raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")
-            if any(rows[BASE].outcomes[name].problems != found[0][BASE].outcomes[name].problems for name in names):
+            if any(rows[BASE].outcomes[name].problems != every[0][BASE].outcomes[name].problems for name in names):
                 raise UserError(f"{block.title}: evaluated on other problems than {self.blocks[0].title}")
         return shared
 

@@ -63,8 +63,8 @@ def compare(study: StudyFile) -> pd.DataFrame:
     """
     rows, pairs = [], []
     for block in (b for b in study.blocks if study.reference in b.methods):
-        of = {r.method: r for r in results.collect(block, study)}
-        hard, margin = start(block, study), results.margins(block, [*of.values()])[AVERAGE]
+        of = results.collect(block, study)
+        hard, margin = start(block, study), results.margins(block, of)[AVERAGE]
         for budget, (method, totals) in BUDGETS.items():
             if method not in of or not set(of[method].seeds) & set(of[study.reference].seeds):
                 continue

@@ -35,7 +35,7 @@ def compare(block: Block, study: StudyFile) -> dict[str, list[dict[str, Any]]]:
 
     Raises UserError without the reference, or without a row that shares two training seeds with it.
     """
-    rows = {row.method: row for row in results.collect(block, study)}
+    rows = results.collect(block, study)
     if study.reference not in rows:
         raise UserError(f"{study.name}: {block.title} has no run of {study.reference}, so nothing is compared")
     reference = rows[study.reference]

@@ -96,7 +96,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     """Write variance.csv, variance.md and variance.tex. Raises UserError naming a run that is missing or broken."""
     tables, found = [], []
     for block in study.blocks:
-        rows = [(row, split(row)) for row in results.collect(block, study) if not row.is_base]
+        rows = [(row, split(row)) for row in results.collect(block, study).values() if not row.is_base]
         tables.append(Table(block.title, HEADER, [_cells(row.title, parts) for row, parts in rows]))
         found += [{**block.keys(row.method), **parts} for row, parts in rows]
     page = Page.of(study, "Where the noise of an accuracy comes from", tables, text.words("variance"))

@@ -53,7 +53,7 @@ def _rows(folder: Path, study_name: str) -> dict[Key, Result]:
             return _rows(evidence.unpack(folder, Path(unpacked)).parents[1], study_name)
     files = [file for home in homes(folder) for file in sorted(home.glob(f"studies/{study_name}.json"))]
     study = evaluated(merged([load(file) for file in files]))
-    collected = ((block, row) for block in study.blocks for row in results.collect(block, study))
+    collected = ((block, row) for block in study.blocks for row in results.collect(block, study).values())
     return {(b.task, b.model, row.method, name): row for b, row in collected for name, _ in results.columns(b)}
 
 

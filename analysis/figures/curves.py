@@ -220,7 +220,7 @@ def pass_at_k(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 def _chances(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems."""
-    for result in results.collect(block, study):
+    for result in results.collect(block, study).values():
         for name, found in result.outcomes.items():
             for k in (k for k in TRIES if k <= found.samples):
                 mean = statistics.mean_over_seeds(found.pass_at(k)).problems

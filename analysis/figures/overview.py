@@ -48,7 +48,7 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
 
 def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases if several."""
-    first, of_block = blocks[0], [{row.method: row for row in results.collect(b, study)} for b in blocks]
+    first, of_block = blocks[0], [results.collect(b, study) for b in blocks]
     printed = paper.of_block(first)
     for method in BUDGETS:
         if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
