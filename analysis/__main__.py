@@ -15,6 +15,7 @@ from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
 from analysis.commands import EXAMPLES, OF_ANALYSIS
+from analysis.exchange import compare, crate, evidence, imports
 from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
@@ -144,8 +145,6 @@ def _overview(options: argparse.Namespace) -> Made:
 
 
 def _import(options: argparse.Namespace) -> Made:
-    from analysis.exchange import imports
-
     names = (options.task, options.model, options.method, options.seed)
     sizes = options.batch, options.group
     folder, log = imports.import_file(options.file, options.out, names, *sizes, options.metric)
@@ -154,8 +153,6 @@ def _import(options: argparse.Namespace) -> Made:
 
 
 def _export(options: argparse.Namespace) -> Made:
-    from analysis.exchange import crate
-
     if options.out.exists():
         raise UserError(f"{options.out} exists; choose another name, or remove it")
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -166,29 +163,21 @@ def _export(options: argparse.Namespace) -> Made:
 
 
 def _evidence(options: argparse.Namespace) -> Made:
-    from analysis.exchange import evidence
-
     file = evidence.pack(options.study, options.out)
     return Made(text=f"wrote {file}: {file.stat().st_size:,} bytes")
 
 
 def _unpack(options: argparse.Namespace) -> Made:
-    from analysis.exchange import evidence
-
     return Made(text="\n".join(f"wrote {evidence.unpack(file, options.out)}" for file in options.evidence))
 
 
 def _verify(options: argparse.Namespace) -> Made:
-    from analysis.exchange import crate
-
     problems, sums = crate.problems(options.crate), sha256(options.crate / crate.SUMS)
     whole = f"{options.crate}: all files are as they were packed; sums {sums}"
     return Made(text="\n".join(problems) or whole, status=1 if problems else 0)
 
 
 def _compare(options: argparse.Namespace) -> Made:
-    from analysis.exchange import compare
-
     numbers = compare.compare(options.a, options.b)
     page = compare.markdown(numbers, (str(options.a), str(options.b)))
     return Made(text=page, status=int((numbers["state"] == compare.DIFFERS).any()))

@@ -25,17 +25,9 @@ CLAIMS = Path(__file__).resolve().parent / "claims"
 MAIN = "table1"
 #: what a claim reads that names no study: those runs, and the main rows' further seeds where they were made
 CLAIMED = (MAIN, "table1_seeds")
-#: the table of every method of a study beside the study's reference
-COMPARISON = "comparison"
-#: the table of what a study wrote down before its first run
-GATES = "gates"
-#: the table of training prompts by how often the base model solves them
-SOLVE_RATE = "solve_rate"
-#: the table of every difference to the reference by each standard test
-SPECIFICATIONS = "specifications"
-#: the table of sigmoid fits of the curves that a study evaluates
-ASYMPTOTE = "asymptote"
 #: tables that every study may have, each in files of its own
+COMPARISON, GATES, SOLVE_RATE = "comparison", "gates", "solve_rate"
+SPECIFICATIONS, ASYMPTOTE = "specifications", "asymptote"
 PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS, ASYMPTOTE)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,9 +101,9 @@ def interval(low: float, high: float) -> str:
     return f"{signed(low)} to {signed(high)}"
 
 
-def change(mean: float, low: float, high: float) -> str:
+def change(mean: float, low: float, high: float, form: Callable[[float], str] = signed) -> str:
     """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)"; a missing one: an en dash."""
-    return f"{signed(mean)} ({interval(low, high)})" if math.isfinite(mean) else MISSING
+    return f"{form(mean)} ({form(low)} to {form(high)})" if math.isfinite(mean) else MISSING
 
 
 def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:

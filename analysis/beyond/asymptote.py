@@ -7,7 +7,7 @@ and c_mid where half of A - R_0 is gained. Seeds are averaged before a fit, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,11 +168,11 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             cells = [
                 {
                     "Method": row["title"],
-                    "Asymptote, %": _interval(row, "asymptote", text.number),
-                    "Minus the reference": _interval(row, "minus_reference"),
+                    "Asymptote, %": text.change(*text.ends(row, "asymptote"), text.number),
+                    "Minus the reference": text.change(*text.ends(row, "minus_reference")),
                     "Steepness": text.number(row["steepness"]),
                     "Half of the gain at": text.operations(row["middle"]),
-                    "End predicted from the first half, minus seen": _interval(row, "prediction_error"),
+                    "End predicted from the first half, minus seen": text.change(*text.ends(row, "prediction_error")),
                 }
                 for row in rows
                 if row["against"] == against
@@ -182,8 +182,3 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             tables.append(Table.of(f"{block.title}: against {against}", cells))
     page = Page.of(study, f"Asymptotes: {study.title}", tables, text.words(ASYMPTOTE, draws=DRAWS))
     return page.write(out, f"{ASYMPTOTE}_{study.name}", numbers)
-
-
-def _interval(row: Mapping[str, Any], name: str, shown: Callable[[float], str] = text.signed) -> str:
-    mean, low, high = (shown(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
-    return f"{mean} ({low} to {high})" if mean != text.MISSING else mean

@@ -49,7 +49,6 @@ def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
                 if method != study.reference:
                     difference = statistics.difference(side, reference[measure]).tested
                     row |= text.columns(f"minus_{measure}", difference, "low", "high")
-                    row[f"shown_{measure}"] = text.change(*difference.points)
             rows.append(row)
     return rows
 
@@ -66,7 +65,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     numbers, tables = [], []
     for block in study.blocks:
         rows = compare(block, study)
-        numbers += [{k: v for k, v in row.items() if not k.startswith("shown_")} for row in rows]
+        numbers += rows
         named = {row["class"]: f"{row['class']} ({row['prompts']} prompts)" for row in rows}
         levels: list[dict[str, str]] = []
         differences: dict[str, list[dict[str, str]]] = {"solved": [], "accuracy": []}
@@ -76,7 +75,12 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             levels.append({"Method": title, **shown})
             if method != study.reference:
                 for measure, lines in differences.items():
-                    lines.append({"Method": title, **{named[r["class"]]: r[f"shown_{measure}"] for r in of}})
+                    lines.append(
+                        {
+                            "Method": title,
+                            **{named[r["class"]]: text.change(*text.ends(r, f"minus_{measure}")) for r in of},
+                        }
+                    )
         minus = f"minus {block.plain_title(study.reference)}"
         words = {"solved": "Solved at least once", "accuracy": "Accuracy"}
         tables.append(Table.of(f"{block.title}: prompts solved at least once (accuracy), percent", levels))

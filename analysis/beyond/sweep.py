@@ -133,7 +133,7 @@ def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
             (low, first), (high, last) = found
             e = estimate(last - first)  # of the same seeds and problems
             row |= {"from": low, "to": high} | text.columns("change", e, "low", "high")
-            row |= {"p": e.p, "shown": text.change(*e.points)}
+            row["p"] = e.p
         rows.append(row)
     known = [row for row in rows if "p" in row]
     for row, p in zip(known, statistics.holm([row["p"] for row in known]), strict=True):
@@ -152,7 +152,12 @@ def write(trials: Path, out: Path) -> list[Path]:
     named["seeds"] = text.counted([len(c["seeds"])], "training seed")
     notes = [*filter(None, [c["note"]]), *text.words("sweep", **named)]
     cells = [
-        [r["title"], *(r.get(k, text.MISSING) for k in ("from", "to", "shown")), text.p_number(r.get("p_holm"))]
+        [
+            r["title"],
+            *(r.get(end, text.MISSING) for end in ("from", "to")),
+            text.change(*text.ends(r, "change")),
+            text.p_number(r.get("p_holm")),
+        ]
         for r in changed
     ]
     names = {p["name"]: p["title"] for p in c["parameters"]}

@@ -104,14 +104,14 @@ def x2_admission(view: ClaimView, a: str, *, stored: int | None = None) -> Measu
 
     stored: only prompts whose stored group had this many correct answers.
     """
-    found = {one.stored: one for one in view.admissions(a)}
-    if stored not in found:
+    rows = {row["stored"]: row for row in view.admissions(a)}
+    if stored not in rows:
         kind = "" if stored is None else f" stored at {stored} correct answers"
         raise NotRecorded(f"{view.title(a)} re-evaluates no prompt{kind}")
-    one, seeds = found[stored], len(found[stored].by_seed)
-    note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(*one.admitted.points)}%, "
-    note += f"expected of the unchanged policy {text.percent(*one.expected.points)}%"
-    e = one.difference.times(100)
+    row, seeds = rows[stored], len(rows[stored]["by_seed"])
+    admitted, expected = (text.percent(*row[name].points) for name in ("admitted", "expected"))
+    note = f"{row['count']} re-evaluations of {row['prompts']} prompts: admitted {admitted}%, "
+    e, note = row["difference"].times(100), f"{note}expected of the unchanged policy {expected}%"
     return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
 
 

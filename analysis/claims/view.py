@@ -112,7 +112,7 @@ class ClaimView:
         summaries = {c.seed: self._once(SUMMARY, [c], partial(reading.summary, c.run, self.study)) for c in cells}
         return {seed: summary.get("totals", {}) for seed, summary in summaries.items()}
 
-    def admissions(self, method: str) -> list[admission.Admission]:
+    def admissions(self, method: str) -> list[dict[str, Any]]:
         """X2's admission beside that of an unchanged policy."""
         runs = partial(admission.of_method, self.block, method, self.study)
         return self._once("admissions", self.block.methods[method], lambda: admission.admissions(runs()))
