@@ -124,9 +124,9 @@ def _figure(options: argparse.Namespace) -> Made:
 
 
 def _audit(options: argparse.Namespace) -> Made:
-    found = audit.audit(paper.load())
-    page = audit.markdown(found)
-    written = audit.write(options.out, page, found) if options.out else []
+    findings = audit.audit(paper.load())
+    page = audit.markdown(findings)
+    written = audit.write(options.out, page, findings) if options.out else []
     return Made(written, [paper.FOLDER / f"{name}.yaml" for name in ("setup", "table1")], page)
 
 

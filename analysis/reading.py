@@ -120,10 +120,10 @@ def setting(cell: StudyRun, section: str, name: str) -> Any:
 
 def kind_of_base(block: Block) -> str:
     """Return what makes a block's base model but for its seed; "" where the runs do not say."""
-    asked = config(next(iter(block.methods.values()))[0])
-    if any(not isinstance(asked.get(key), dict) for key in MAKES):
+    sections = config(next(iter(block.methods.values()))[0])
+    if any(not isinstance(sections.get(key), dict) for key in MAKES):
         return ""
-    made = {key: {k: v for k, v in asked[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
+    made = {key: {k: v for k, v in sections[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
     return json.dumps(made, sort_keys=True)
 
 
@@ -183,8 +183,8 @@ def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve
 
 
 def _require_alike(cells: Sequence[StudyRun | Base], described: Sequence[object], name: str, study: StudyFile) -> None:
-    for cell, own in zip(cells, described, strict=True):
-        if own != described[0]:
+    for cell, description in zip(cells, described, strict=True):
+        if description != described[0]:
             path = cell.run / name
             raise _damaged(path.parent, f"{path}: its problems or samples are not those of {cells[0].run}", study)
 

@@ -103,10 +103,10 @@ def _parts(folder: Path, page: Path, kind: str = "md") -> list[PagePart]:
         if owners := [stem for stem in stems if path.stem == stem or path.stem.startswith(f"{stem}_")]:
             owned[max(owners, key=len)].append(path)
     parts = []
-    for stem, own in owned.items():
+    for stem, paths in owned.items():
         title, body = _titled(folder / f"{stem}.md")
-        pictures = {os.path.relpath(p, page): _picture(p) for p in own if p.suffix == ".svg"}
-        numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
+        pictures = {os.path.relpath(p, page): _picture(p) for p in paths if p.suffix == ".svg"}
+        numbers = [os.path.relpath(p, page) for p in paths if p.suffix in (".csv", ".tex")]
         parts.append(PagePart(stem, title or _heading(stem), markdown(body), pictures, numbers))
     return parts
 

@@ -279,10 +279,10 @@ def pooled(rows: Sequence[Side], a: Side, b: Side) -> Estimate:
     It is the mixed model of method (fixed), problem, problem x method and seed (random), with one variance of seeds for
     all methods. Its REML estimates are these mean squares, as the table is balanced, unless the excess falls below 0.
     """
-    found = [(len(row.tables[0]), *_seed_variance(row.tables)) for row in rows]
-    freedom = sum(df for *_, df in found)
+    of_rows = [(len(row.tables[0]), *_seed_variance(row.tables)) for row in rows]
+    freedom = sum(df for *_, df in of_rows)
     excess, variance = (
-        sum(seeds * parts[i] * parts[2] for seeds, *parts in found) / freedom for i in (0, 1)
+        sum(seeds * parts[i] * parts[2] for seeds, *parts in of_rows) / freedom for i in (0, 1)
     )  # of one seed's mean
     seeds = sum(1 / len(side.tables[0]) for side in (a, b))
     means = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(a.tables, b.tables, strict=True)]

@@ -67,16 +67,16 @@ def rows_of(home: Path) -> pd.DataFrame:
     studies = [*map(load, files)]
     places = [b.run.parts[-3:] for s in studies for b in s.bases] + [c.run.parts[-4:] for s in studies for c in s.cells]
     rows = pd.DataFrame([_run(home, place) for place in dict.fromkeys(places)])
-    kept = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}
-    return rows.groupby(["task", "model", "method"], sort=False).agg(runs=("done", "size"), **kept)
+    aggregates = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}
+    return rows.groupby(["task", "model", "method"], sort=False).agg(runs=("done", "size"), **aggregates)
 
 
 def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
     """Return what is known of one run. place: task, model, method and seed; the folder of a tuned run says more."""
     names = dict(zip(("task", "model", "method"), place, strict=False))
     run, log, ended = home.joinpath(*place), Path(*place).with_suffix(".log"), home.joinpath(*place, "eval", SUMMARY)
-    found = read_json(ended)["benchmarks"] if ended.exists() else {}
-    accuracy = sum(b["accuracy"] for b in found.values()) / len(found) if found else math.nan
+    benchmarks = read_json(ended)["benchmarks"] if ended.exists() else {}
+    accuracy = sum(b["accuracy"] for b in benchmarks.values()) / len(benchmarks) if benchmarks else math.nan
     made = "train" / log if len(place) > 3 else Path("base", place[0], f"{place[1]}.log")
     jobs = (("train", run / SUMMARY, home / "logs" / made), ("evaluate", ended, home / "logs" / "evaluate" / log))
     running = [(kind, said) for kind, summary, said in jobs if not summary.exists() and said.exists()]

@@ -74,9 +74,9 @@ def expected(weights: np.ndarray, correct: np.ndarray, tries: np.ndarray, group_
 
     weights: its policy's distribution of p [..., P]; correct, tries [N]: what the prompt has shown since it was stored.
     """
-    seen = GRID ** correct[:, None] * (1 - GRID) ** (tries - correct)[:, None]  # [N, P]
+    likelihood = GRID ** correct[:, None] * (1 - GRID) ** (tries - correct)[:, None]  # [N, P]
     again = passing(group_size, c1) @ binomial(group_size)
-    return (weights @ (seen * again).T) / (weights @ seen.T)
+    return (weights @ (likelihood * again).T) / (weights @ likelihood.T)
 
 
 # ------------------------------------------------------------------------------------------------ the runs
@@ -104,8 +104,8 @@ class Tries:
         fitted = fit(histograms + 1e-9)  # a window without one of the drawn prompts says nothing
         chance = np.empty((*weights.shape[:-1], len(self.table)))
         for window, rows in self.table.groupby("window"):
-            seen = rows["correct"].to_numpy(), rows["tries"].to_numpy()
-            chance[..., rows.index] = expected(fitted[..., window, :], *seen, self.size, self.c1)
+            answers = rows["correct"].to_numpy(), rows["tries"].to_numpy()
+            chance[..., rows.index] = expected(fitted[..., window, :], *answers, self.size, self.c1)
         return chance
 
 
@@ -158,12 +158,12 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
 
 def of_method(block: Block, method: str, study: StudyFile) -> dict[int, Tries]:
     """Return the re-evaluations of each seed that has any. Raises UserError naming a broken run."""
-    found = {}
+    runs = {}
     for cell in block.methods[method]:
         c1 = reading.config(cell).get("method", {}).get("c1")
         if c1 is not None and (tries := tries_of(reading.table(cell, GROUPS, study, COLUMNS), float(c1))):
-            found[cell.seed] = tries
-    return found
+            runs[cell.seed] = tries
+    return runs
 
 
 # ------------------------------------------------------------------------------------------------ the measure

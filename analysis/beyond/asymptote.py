@@ -68,8 +68,8 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
 
     bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # of A, B, and c_mid as a share of all that was spent
     guess = (min(1.0, float(accuracy.max()) + 0.02), 1.0, 0.3)
-    found, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
-    return Fit(start, float(found[0]), float(found[1]), float(found[2]) * end)
+    parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
+    return Fit(start, float(parameters[0]), float(parameters[1]), float(parameters[2]) * end)
 
 
 def prediction_error(spent: np.ndarray, accuracy: np.ndarray) -> float:
@@ -130,8 +130,8 @@ def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DR
         return curves.measure(measure, seeds) - (minus.measure(measure, seeds) if minus else 0.0)
 
     random = np.random.default_rng(0)
-    found = [value([int(s) for s in random.choice(curves.seeds, len(curves.seeds))]) for _ in range(draws)]
-    return Estimate(value(None), float(np.std(found, ddof=1)), len(curves.seeds) - 1)
+    values = [value([int(s) for s in random.choice(curves.seeds, len(curves.seeds))]) for _ in range(draws)]
+    return Estimate(value(None), float(np.std(values, ddof=1)), len(curves.seeds) - 1)
 
 
 # ------------------------------------------------------------------------------------------------ as text
@@ -142,7 +142,7 @@ def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
     for against in SPENT:
         read_before = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
         for method, curves in read_before.items():
-            found = fit(*curves.mean())
+            sigmoid = fit(*curves.mean())
             reference = read_before.get(study.reference)
             differs = estimate(curves, reference, ASYMPTOTE) if reference and method != study.reference else None
             yield {
@@ -151,8 +151,8 @@ def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
                 "against": against,
                 "seeds": len(curves.seeds),
                 **text.columns("asymptote", estimate(curves, None, ASYMPTOTE), "low", "high"),
-                "steepness": found.steepness,
-                "middle": found.middle,
+                "steepness": sigmoid.steepness,
+                "middle": sigmoid.middle,
                 **text.columns("prediction_error", estimate(curves, None, "prediction_error"), "low", "high"),
                 **text.columns("minus_reference", differs, "low", "high"),
             }

@@ -134,14 +134,14 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
-        found = {m: rows(block, m, study) for m in block.methods if m in study.curves}
+        by_method = {m: rows(block, m, study) for m in block.methods if m in study.curves}
         lines = []
-        for method, of_method in found.items():
+        for method, of_method in by_method.items():
             every += of_method
             shown = {row["rule"]: row["cells"] for row in of_method if row["benchmark"] == AVERAGE}
             cells = [cell for rule in CHOSEN for cell in shown.get(rule, [text.MISSING] * 2)]
             lines.append([block.method_title(method), shown[LAST][0], *cells])
-        if found:
+        if by_method:
             validation = every[-1]["validation"]
             tests = ", ".join(title for name, title in block.benchmarks if name != validation)
             below = [f"Test: {tests}. Validation: {validation or 'no problems were kept out of training for it'}."]

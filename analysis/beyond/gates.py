@@ -297,14 +297,14 @@ class RunsOfBases:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def sentence(judged: Sequence[Row], rules: Registered) -> str:
+def sentence(verdicts: Sequence[Row], rules: Registered) -> str:
     """Say first what the study can say."""
-    failed = [row["quantity"].words()[0] for row in judged if row["verdict"] == "failed"]
+    failed = [row["quantity"].words()[0] for row in verdicts if row["verdict"] == "failed"]
     if failed:
         return f"This setup cannot test the claim that {rules.claim}. What failed is: {'; '.join(failed)}."
     if not rules.decisions:
         return f"Every positive control passed, so this setup can test the claim that {rules.claim}."
-    first = judged[len(rules.gates)]
+    first = verdicts[len(rules.gates)]
     answer = f"{first['verdict'].capitalize()}: {text.change(*first['estimate'].ends)}"
     return f"Every positive control passed. {first['quantity'].words()[0]} {answer}."
 
@@ -322,8 +322,8 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         together = [[block for block in study.blocks if block.task == task] for task in tasks]
     for blocks in together:
         block, lines = blocks[0], []
-        judged = judge(blocks, study, rules)
-        for each in judged:
+        verdicts = judge(blocks, study, rules)
+        for each in verdicts:
             of, (says, rule), ends = each["quantity"], each["quantity"].words(), each["estimate"].ends
             row = {**block.keys(of.of), "minus": of.minus, "measure": of.measure, "says": says}
             row |= dict(zip(("mean", "low", "high"), ends, strict=True))
@@ -333,7 +333,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             lines.append([says, compared, of.measure, text.change(*ends), rule, each["verdict"]])
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
-        first.append(sentence(judged, rules))
+        first.append(sentence(verdicts, rules))
     notes = text.words("gates_of_bases" if rules.unit == "base" else GATES)
     page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)

@@ -41,11 +41,11 @@ LOOKS = {
 
 def start(block: Block, study: StudyFile) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
-    found = probes.read(block, study.reference, study)
-    if 0 not in found.steps:
+    probing = probes.read(block, study.reference, study)
+    if 0 not in probing.steps:
         raise UserError(f"{block.title}: the base was not probed by every seed (no step 0); `{study.command}`")
-    shares = [float((correct == 0).mean()) for correct in found.at(0)]
-    sizes = {"prompts": len(found.prompts[0]), "samples": found.samples}
+    shares = [float((correct == 0).mean()) for correct in probing.at(0)]
+    sizes = {"prompts": len(probing.prompts[0]), "samples": probing.samples}
     return {"share_at_zero": float(np.mean(shares)), "lowest_share": min(shares), "highest_share": max(shares)} | sizes
 
 

@@ -41,10 +41,10 @@ def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
         if chosen.sum() < FEWEST:
             continue
         reference = _measures(base, chosen)
-        for method, found in probed.items():
-            row = {**block.keys(method), "class": name, "prompts": int(chosen.sum()), "seeds": len(found.seeds)}
+        for method, probing in probed.items():
+            row = {**block.keys(method), "class": name, "prompts": int(chosen.sum()), "seeds": len(probing.seeds)}
             row["tries"] = base.samples * len(base.seeds)
-            for measure, side in _measures(found, chosen).items():
+            for measure, side in _measures(probing, chosen).items():
                 row[measure] = 100 * float(side.tables[0].mean())
                 if method != study.reference:
                     difference = statistics.difference(side, reference[measure]).tested
@@ -53,11 +53,11 @@ def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     return rows
 
 
-def _measures(found: probes.Probes, chosen: np.ndarray) -> dict[str, statistics.Side]:
+def _measures(probing: probes.Probes, chosen: np.ndarray) -> dict[str, statistics.Side]:
     """Return tables [S, n] of the chosen prompts at the last step: whether each was solved, and its accuracy."""
-    correct = np.stack(found.at(found.steps[-1]))[:, chosen]
-    tables = {"solved": (correct > 0).astype(float), "accuracy": correct / found.samples}
-    return {measure: statistics.Side([table], found.seeds) for measure, table in tables.items()}
+    correct = np.stack(probing.at(probing.steps[-1]))[:, chosen]
+    tables = {"solved": (correct > 0).astype(float), "accuracy": correct / probing.samples}
+    return {measure: statistics.Side([table], probing.seeds) for measure, table in tables.items()}
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:

@@ -43,14 +43,14 @@ def compare(block: Block, study: StudyFile) -> dict[str, list[dict[str, Any]]]:
     others = [row for row in trained if row is not reference and len({*row.seeds} & {*reference.seeds}) > 1]
     if not others:
         raise UserError(f"{study.name}: {block.title}: no row shares two training seeds with {study.reference}")
-    found: dict[str, list[dict[str, Any]]] = {}
+    tables: dict[str, list[dict[str, Any]]] = {}
     for column, title in results.columns(block):
         of_column = []
         for name in dict.fromkeys(family(row.method) for row in others):
             of_family = [row for row in others if family(row.method) == name]
             of_column += _rows(of_family, trained, reference, block, column)
-        found[title] = sorted(of_column, key=lambda row: list(rows).index(row["method"]))
-    return found
+        tables[title] = sorted(of_column, key=lambda row: list(rows).index(row["method"]))
+    return tables
 
 
 def _rows(
@@ -65,7 +65,7 @@ def _rows(
     }
     adjusted = {name: statistics.holm([e.p for e in estimates[name]]) for name in ("paired", "unpaired")}
     adjusted["pooled"] = statistics.dunnett(estimates["pooled"])
-    found = []
+    lines = []
     for i, row in enumerate(others):
         line: dict[str, Any] = {
             **block.keys(row.method),
@@ -75,8 +75,8 @@ def _rows(
         }
         for test in TESTS:
             line |= text.columns(test, estimates[test][i], "low", "high") | {f"p_{test}": float(adjusted[test][i])}
-        found.append(line | {"verdict": verdict([line[f"p_{test}"] for test in TESTS], line["paired"])})
-    return found
+        lines.append(line | {"verdict": verdict([line[f"p_{test}"] for test in TESTS], line["paired"])})
+    return lines
 
 
 def verdict(p_values: Sequence[float], mean: float) -> str:

@@ -70,11 +70,11 @@ def load(path: Path) -> SweepRuns:
     first = _probed(content["reference"]["runs"][seeds[0]], content)
 
     def table(folders: Sequence[str]) -> np.ndarray:
-        found = [_probed(folder, content) for folder in folders]
-        for folder, own in zip(folders, found, strict=True):
-            if not own.index.equals(first.index) or own.empty:
+        series = [_probed(folder, content) for folder in folders]
+        for folder, one in zip(folders, series, strict=True):
+            if not one.index.equals(first.index) or one.empty:
                 raise UserError(f"{Path(folder, PROBE)}: other validation problems than the sweep's first run has")
-        return np.array(found, dtype=float)
+        return np.array(series, dtype=float)
 
     trials = []
     for row in (row for row in content["trials"] if row["state"] == COMPLETE):
@@ -129,8 +129,8 @@ def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
     rows = []
     for parameter in sweep.content["parameters"]:
         row: dict[str, Any] = {"kind": "parameter", "parameter": parameter["name"], "title": parameter["title"]}
-        if found := ends(sweep, parameter):
-            (low, first), (high, last) = found
+        if sides := ends(sweep, parameter):
+            (low, first), (high, last) = sides
             e = estimate(last - first)  # of the same seeds and problems
             row |= {"from": low, "to": high} | text.columns("change", e, "low", "high")
             row["p"] = e.p

@@ -92,11 +92,11 @@ def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: Stud
 
 def _solved(block: Block, candidate: str, study: StudyFile) -> np.ndarray:
     """Return the share of each held-out prompt's samples that are correct at the last step [S, n]."""
-    found = probes.read(block, candidate, study, "probe")
-    if not found.same_prompts:
+    probing = probes.read(block, candidate, study, "probe")
+    if not probing.same_prompts:
         folder = block.methods[candidate][0].run.parent
         raise UserError(f"{folder}: its seeds were probed on different prompts; make them again")
-    return np.stack(found.at(found.steps[-1])) / found.samples
+    return np.stack(probing.at(probing.steps[-1])) / probing.samples
 
 
 # ------------------------------------------------------------------------------------------------ the table

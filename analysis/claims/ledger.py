@@ -67,14 +67,14 @@ class LedgerLine:
 
 def ledger(claims: Sequence[Claim], studies: Mapping[str, StudyFile]) -> list[LedgerLine]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
-    kept: dict[tuple[str, ...], Any] = {}
+    cache: dict[tuple[str, ...], Any] = {}
     config = next((s.config for s in studies.values()), ())
     scale = next((s.scale for s in studies.values()), "")
     lines = []
     for claim in claims:
         targets = [f"runs_{name}" for name in products.at_scale(claim.studies, scale)]
         command = workflow_command(targets, config) if claim.query else ""
-        lines += [replace(line, command=command) for line in _lines(claim, studies, kept)]
+        lines += [replace(line, command=command) for line in _lines(claim, studies, cache)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
     adjusted = statistics.holm([lines[i].verdict.p for i in tested])
     for i, p in zip(tested, adjusted, strict=True):
@@ -82,7 +82,7 @@ def ledger(claims: Sequence[Claim], studies: Mapping[str, StudyFile]) -> list[Le
     return lines
 
 
-def _lines(claim: Claim, studies: Mapping[str, StudyFile], kept: dict[tuple[str, ...], Any]) -> list[LedgerLine]:
+def _lines(claim: Claim, studies: Mapping[str, StudyFile], cache: dict[tuple[str, ...], Any]) -> list[LedgerLine]:
     if not claim.query:
         return [_without(claim, claim.not_testable)]
     absent = [s for s in claim.studies if s not in studies]
@@ -92,7 +92,7 @@ def _lines(claim: Claim, studies: Mapping[str, StudyFile], kept: dict[tuple[str,
     if study is None or not blocks:
         reason = f"studies not given: {', '.join(absent)}" if absent else "no study names these methods together"
         return [_without(claim, f"no runs; {reason}", missing=True)]
-    lines = [_line(claim, block, study, kept) for block in blocks]
+    lines = [_line(claim, block, study, cache) for block in blocks]
     if claim.not_testable and next(iter(studies.values())).scale not in claim.scales:
         only = Judgement(NOT_TESTABLE, claim.not_testable)  # measured, and not judged
         return [replace(x, verdict=replace(only, part=x.verdict.part)) if x.parts else x for x in lines]
@@ -116,12 +116,12 @@ def _without(claim: Claim, reason: str, task: str = "", model: str = "", missing
     return LedgerLine(claim, task, model, verdict, paper=claim.paper_value(task, model), missing=missing)
 
 
-def _line(claim: Claim, block: Block, study: StudyFile, kept: dict[tuple[str, ...], Any]) -> LedgerLine:
-    finished = pruned(block, claim.asked.evaluated)
+def _line(claim: Claim, block: Block, study: StudyFile, cache: dict[tuple[str, ...], Any]) -> LedgerLine:
+    finished = pruned(block, claim.question.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
     try:
-        parts, unmeasured = claim.asked.answer(ClaimView(finished, study, kept), **claim.parameters)
+        parts, unmeasured = claim.question.answer(ClaimView(finished, study, cache), **claim.parameters)
     except NotRecorded as reason:
         return _without(claim, str(reason), block.task, block.model)
     if not parts:
@@ -148,31 +148,31 @@ def _with_unknown(verdict: Judgement, unknown: Sequence[str], firm: bool = True)
     """Lower a verdict whose claim has unknown parts: it cannot be reproduced. firm: it can be contradicted."""
     if not unknown:
         return verdict
-    told = replace(verdict, reason=f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}")
+    lowered = replace(verdict, reason=f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}")
     if verdict.verdict == CONTRADICTED and firm:
-        return told
-    return replace(told, verdict=UNDERPOWERED, size="")
+        return lowered
+    return replace(lowered, verdict=UNDERPOWERED, size="")
 
 
 def _overall(claim: Claim, lines: list[LedgerLine]) -> LedgerLine:
     """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown."""
     rule, paper = claim.judged_by, claim.paper_value(OVERALL)
-    judged = [line for line in lines if line.parts]
+    answers = [line for line in lines if line.parts]
     # where the paper says nothing of a line's task, nothing is missing
     absent = [line.place for line in lines if not line.parts and not (rule.near is not None and line.paper is None)]
-    unknown = (*(what for line in judged for what in line.unknown), *absent)
-    alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
+    unknown = (*(what for line in answers for what in line.unknown), *absent)
+    alike = all(set(line.parts) == set(answers[0].parts) for line in answers)
     parts: dict[str, Measure] = {}
     if claim.overall == "all" or rule.always or rule.near is not None or not alike:
-        outcome, worst, p = _weakest(judged)
-        each = ", ".join(f"{line.place} {line.verdict.verdict}" for line in judged)
+        outcome, worst, p = _weakest(answers)
+        each = ", ".join(f"{line.place} {line.verdict.verdict}" for line in answers)
         verdict = Judgement(outcome, f"all tasks at once: {each}", f"{worst.place}: {worst.verdict.part}", p)
         verdict, measure = _with_unknown(verdict, unknown), worst.measure
     else:
-        parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
+        parts = {part: _mean_over_tasks(part, answers) for part in answers[0].parts}
         verdict = _with_unknown(judge(parts, rule, paper), unknown, firm=not absent)
         measure = parts[verdict.part]
-    runs = tuple(sorted({r for line in judged for r in line.runs}))
+    runs = tuple(sorted({r for line in answers for r in line.runs}))
     return LedgerLine(claim, OVERALL, "", verdict, measure, parts, paper, runs, unknown=unknown)
 
 

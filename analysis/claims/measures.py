@@ -53,12 +53,12 @@ class Measure:
         """
         from scipy.special import stdtrit
 
-        def found(seeds: int) -> bool:
+        def suffices(seeds: int) -> bool:
             df = self.freedom * (seeds - 1)
             needed = stdtrit(df, (1 + CONFIDENCE) / 2) + stdtrit(df, POWER)
             return bool(abs(gap) >= needed * np.sqrt(self.problem_variance + 2 * self.seed_variance / seeds))
 
-        fewest = bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=found)
+        fewest = bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=suffices)
         return fewest if fewest <= MOST_SEEDS else None
 
 

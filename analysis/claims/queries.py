@@ -63,16 +63,17 @@ class Query:
         Raises NotRecorded where none of them can be measured.
         """
         there = [m for m in names(of) if m in view.block.methods]
-        asked: dict[str, tuple[Any, ...]] = {view.title(a): (a,) for a in there}
+        questions: dict[str, tuple[Any, ...]] = {view.title(a): (a,) for a in there}
         if over is not None:
             others = [b for b in names(over) if b in (*view.block.methods, BASE, CHANCE)]
             pairs = [(a, b) for a in there for b in others if a != b]
-            asked = {f"{view.title(a)} against {view.title(b)}": (a, b) for a, b in pairs}
+            questions = {f"{view.title(a)} against {view.title(b)}": (a, b) for a, b in pairs}
             if more.get("pooled") and len(pairs) > 1:  # one title, whichever were run
-                asked = {f"{view.title(there[0])} against the mean of its baselines": (there[0], [b for _, b in pairs])}
+                against = f"{view.title(there[0])} against the mean of its baselines"
+                questions = {against: (there[0], [b for _, b in pairs])}
         measures: dict[str, Measure] = {}
         reasons: dict[str, str] = {}
-        for title, sides in asked.items():
+        for title, sides in questions.items():
             try:
                 measures[title] = self.measure(view, *sides, **more)
             except NotRecorded as reason:

@@ -47,9 +47,9 @@ def _cost(view: ClaimView, method: str, quantity: str) -> dict[int, float]:
     if any(p not in t for t in totals.values() for p in parts):
         raise NotRecorded(f"the runs of {view.title(method)} do not record {quantity.replace('_', ' ')}")
     less = 0.0
-    asked = config(view.block.methods[method][0])
-    if quantity == WITHOUT_REFERENCE and has_reference_pass(asked):
-        if "value_clip" in asked["method"]:
+    settings = config(view.block.methods[method][0])
+    if quantity == WITHOUT_REFERENCE and has_reference_pass(settings):
+        if "value_clip" in settings["method"]:
             raise NotRecorded(f"{view.title(method)} has a critic, whose operations hide those of the reference")
         less = 0.5  # forwards over the trained tokens: 2 operations a parameter and token against 4 backwards
     return {s: float(sum(t[p] for p in parts) - less * t.get("backward_flops", 0.0)) for s, t in totals.items()}

@@ -35,7 +35,7 @@ class ClaimView:
 
     block: Block
     study: StudyFile
-    kept: dict[tuple[str, ...], Any]
+    cache: dict[tuple[str, ...], Any]
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
@@ -52,7 +52,7 @@ class ClaimView:
 
     def _once(self, what: str, cells: Sequence[StudyRun | Base], make: Callable[[], Made]) -> Made:
         key = (what, *(str(c.run) for c in cells))
-        made: Made = self.kept[key] if key in self.kept else self.kept.setdefault(key, make())
+        made: Made = self.cache[key] if key in self.cache else self.cache.setdefault(key, make())
         return made
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
@@ -69,10 +69,11 @@ class ClaimView:
         names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
         if not names:
             raise NotRecorded(f"there is no benchmark {column} at this scale")
-        found = [self._once(f"{read.__name__} {name}", cells, partial(read, cells, name, self.study)) for name in names]
-        for name, one in zip(names, found, strict=True):
+        makers = {name: partial(read, cells, name, self.study) for name in names}
+        series = [self._once(f"{read.__name__} {name}", cells, make) for name, make in makers.items()]
+        for name, one in zip(names, series, strict=True):
             self.require_same(method, name, one.problems)
-        return found
+        return series
 
     def accuracy(self, method: str, column: str = AVERAGE) -> Side:
         """Problems' means [S, n] of one benchmark or of each."""

@@ -55,7 +55,7 @@ def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     study = frames.part(study, methods=FILTERS)
     norms, averaged = frames.smoothed(study, ["gradient_norm"])
     read = {(b, m): probes.read(b, m, study, "probe") for b in study.blocks for m in b.methods}
-    parts = [(_held_out(b, m, found), frames.of_block(norms, b, method=m)) for (b, m), found in read.items()]
+    parts = [(_held_out(b, m, probing), frames.of_block(norms, b, method=m)) for (b, m), probing in read.items()]
     samples = next(iter(read.values())).samples
     caption = frames.caption(study, "filters", "ends", samples=samples, averaged=averaged)
     rows = [(b, "", list(b.methods)) for b in study.blocks]
@@ -83,10 +83,10 @@ def _draw(study: StudyFile, frame: pd.DataFrame, rows: Sequence[Row], caption: s
     return fig, pd.concat(parts, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 
-def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
+def _held_out(block: Block, method: str, probing: probes.Probes) -> pd.DataFrame:
     """Return the share of correct answers to held-out problems, a row a seed and step."""
-    shares = [correct.mean(axis=1) / found.samples for correct in found.correct]
-    wide = pd.DataFrame(shares, pd.Index(found.seeds, name="seed"), pd.Index(found.steps, name="step"))
+    shares = [correct.mean(axis=1) / probing.samples for correct in probing.correct]
+    wide = pd.DataFrame(shares, pd.Index(probing.seeds, name="seed"), pd.Index(probing.steps, name="step"))
     long = wide.stack().rename("value").reset_index()
     return long.assign(**block.keys(method), measure=HELD_OUT, smoothed=long["value"])
 

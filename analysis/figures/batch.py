@@ -76,8 +76,8 @@ def off_policy_signal(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     for axes, (block, method, measure) in zip(panels, places, strict=True):
         name, along = MEASURES[measure]
         rows = parts[block, method].dropna(subset=[along, measure])
-        for part, own in rows.groupby("part"):
-            seeds = own.groupby(["seed", along])[measure].mean().groupby(along).agg(["mean", "min", "max"])
+        for part, of_part in rows.groupby("part"):
+            seeds = of_part.groupby(["seed", along])[measure].mean().groupby(along).agg(["mean", "min", "max"])
             label, colour = style.PARTS[str(part)]
             marker = "" if along == "step" else "."
             style.band(axes, seeds.index, seeds.to_numpy().T, color=colour, label=label, marker=marker)

@@ -221,8 +221,8 @@ def pass_at_k(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 def _chances(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems."""
     for result in results.collect(block, study).values():
-        for name, found in result.outcomes.items():
-            for k in (k for k in TRIES if k <= found.samples):
-                mean = statistics.mean_over_seeds(found.pass_at(k)).problems
+        for name, outcomes in result.outcomes.items():
+            for k in (k for k in TRIES if k <= outcomes.samples):
+                mean = statistics.mean_over_seeds(outcomes.pass_at(k)).problems
                 keys = {**block.keys(result.method), "benchmark": name, "k": k}
                 yield keys | text.points(mean, "mean", "low", "high")

@@ -33,16 +33,16 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
     model and budget the one with more seeds. Raises UserError where no study has both methods.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    best: dict[tuple[str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
         for kind, blocks in reading.kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], kind
-                if key not in found or row["runs"] > found[key]["runs"]:
-                    found[key] = row
-    if not found:
+                if key not in best or row["runs"] > best[key]["runs"]:
+                    best[key] = row
+    if not best:
         raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
-    rows = sorted(found.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
+    rows = sorted(best.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
     return pd.DataFrame(rows)
 
 

@@ -73,12 +73,12 @@ def replays(study: StudyFile) -> dict[tuple[str, ...], tuple[float, ...]]:
 
     A run without recorded groups (imported, or unpacked evidence) says nothing.
     """
-    found: dict[tuple[str, ...], tuple[float, ...]] = {}
+    means: dict[tuple[str, ...], tuple[float, ...]] = {}
     for block, (method, cells) in ((b, item) for b in study.blocks for item in b.methods.items()):
         seeds = [seed for cell in cells if (cell.run / GROUPS).exists() and (seed := _of_seed(cell, study))]
         if seeds and (cells[0].kind == "off" or any(share for share, *_ in seeds)):
-            found[block.task, block.model, method] = tuple(np.mean(seeds, axis=0).tolist())
-    return found
+            means[block.task, block.model, method] = tuple(np.mean(seeds, axis=0).tolist())
+    return means
 
 
 def _of_seed(cell: StudyRun, study: StudyFile) -> tuple[float, float, float] | None:

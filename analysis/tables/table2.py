@@ -46,10 +46,10 @@ def rows(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield one row a method and quantity, the phases of the time among them, with the ratio of the means."""
     every = {m: costs(block, m, study) for m in block.methods}
     printed, base = times(block.task), every.get(REFERENCE, every[next(iter(every))] * math.nan)
-    for method, found in every.items():
+    for method, frame in every.items():
         _, time, ratio = printed.get(method, ("", "", None))
-        ratios = found / base.where(base != 0)  # of the runs with the same seed
-        for key, values in found.items():
+        ratios = frame / base.where(base != 0)  # of the runs with the same seed
+        for key, values in frame.items():
             each, mean, other = ratios[key].dropna(), values.mean(), base[key].mean()
             yield {
                 **block.keys(method),

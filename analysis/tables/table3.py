@@ -99,7 +99,7 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
 
 def shared(values: Mapping[str, str]) -> str:
     """Return the value of most methods, and which have another: "16 (bapo: 32)". values: by method."""
-    by_value = {value: [m for m, own in values.items() if own == value] for value in values.values()}
+    by_value = {value: [m for m, theirs in values.items() if theirs == value] for value in values.values()}
     most = max(by_value, key=lambda value: len(by_value[value]))
     rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
     return f"{most} ({'; '.join(rest)})" if rest else most
@@ -141,4 +141,4 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     kinds = zip(*(_tables(b, configs, rows[b]) for b, configs in read.items()), strict=True)
     notes = text.words("table3", source=paper.read("table3")["source"])
     page = Page.of(study, "Table 3: hyper-parameters as used", [t for kind in kinds for t in kind], notes)
-    return page.write(out, "table3", [row for found in rows.values() for row in found], options=every)
+    return page.write(out, "table3", [row for of_block in rows.values() for row in of_block], options=every)

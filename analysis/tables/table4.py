@@ -67,9 +67,9 @@ def _split(path: Path) -> pd.DataFrame:
     """Read a file in verl's schema."""
     frame = read_table(path)
     users = frame["prompt"].map(lambda messages: "\n".join(m["content"] for m in messages if m["role"] == "user"))
-    found = frame[["form"]] if "form" in frame else frame[[]]
+    form_columns = frame[["form"]] if "form" in frame else frame[[]]
     content = users + frame["images"].map(_digest) if "images" in frame else users
-    return found.assign(id=frame["extra_info"].map(lambda info: str(info["id"])), prompt=users, content=content)
+    return form_columns.assign(id=frame["extra_info"].map(lambda info: str(info["id"])), prompt=users, content=content)
 
 
 def _digest(images: Any) -> str:
@@ -96,8 +96,8 @@ def source(data: dict[str, Any], split: str) -> str:
 def removed(folder: Path) -> dict[str, str]:
     """Return how many rows of each split the cleaning of a real set has left out; {} for generated data."""
     report = read_json(folder / REPORT) if (folder / REPORT).exists() else {"rows": {}, "problems": {}}
-    kept = report["problems"]
-    return {s: f"{n - kept[s]} of {n} rows" if s in kept else text.MISSING for s, n in report["rows"].items()}
+    problems = report["problems"]
+    return {s: f"{n - problems[s]} of {n} rows" if s in problems else text.MISSING for s, n in report["rows"].items()}
 
 
 def rows(block: Block, every: Mapping[str, pd.DataFrame], study: StudyFile) -> Iterator[dict[str, Any]]:
@@ -147,16 +147,16 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     tables, every, pairs = [], list[dict[str, Any]](), list[dict[str, Any]]()
     for block in list({b.task: b for b in reversed(study.blocks)}.values())[::-1]:
         read = splits(data_folder(block, study))
-        found, both = list(rows(block, read, study)), list(overlaps(block, read))
-        below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in found if r["remark"]]
-        cells = [[form.format(**r) for form in COLUMNS.values()] for r in found]
+        numbers, both = list(rows(block, read, study)), list(overlaps(block, read))
+        below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in numbers if r["remark"]]
+        cells = [[form.format(**r) for form in COLUMNS.values()] for r in numbers]
         tables.append(Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below))
         cells = [
             [p["first"], p["second"], *(text.MISSING if p[k] is None else f"{p[k]:,}" for k in list(OVERLAP)[2:])]
             for p in both
         ]
         tables.append(Table(f"{block.task_title}: overlap between splits", list(OVERLAP.values()), cells, "llrrrr"))
-        every, pairs = every + found, pairs + both
+        every, pairs = every + numbers, pairs + both
     notes = text.words("table4", source=paper.read("table4")["source"])
     page = Page.of(study, "Table 4: data sets as loaded", tables, notes)
     return page.write(out, "table4", every, overlap=pd.DataFrame(pairs, columns=["task", *OVERLAP]))
