@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,10 +151,7 @@ def evaluations(cells: Sequence[StudyRun | Base], benchmark: str, study: StudyFi
     Raises UserError where samples are missing or doubled, or seeds have other problems or numbers of samples.
     """
     read = []
-    for cell in cells:
-        summary(cell.run / "eval", study)
-        path = cell.run / "eval" / f"{benchmark}.parquet"
-        frame = read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
+    for path, frame in _tables(cells, f"eval/{benchmark}", ["problem_id", "sample", "correct", "parsed"], study):
         wide = [rectangle(frame, "problem_id", "sample", name, path, study) for name in ("correct", "parsed")]
         read.append(Outcomes(tuple(map(str, wide[0].index)), *(w.to_numpy(np.uint8) for w in wide)))
     _require_alike(cells, [(o.problems, o.samples) for o in read], f"eval/{benchmark}.parquet", study)
@@ -167,10 +164,7 @@ def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve
     Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
     """
     read, samples = [], set[int]()
-    for cell in cells:
-        summary(cell.run / "curve", study)
-        path = cell.run / "curve" / f"{benchmark}.parquet"
-        frame = read_table(path, columns=["step", "problem_id", "correct", "samples"])
+    for path, frame in _tables(cells, f"curve/{benchmark}", ["step", "problem_id", "correct", "samples"], study):
         read.append(rectangle(frame, "step", "problem_id", "correct", path, study))
         samples |= {*frame["samples"]}
     _require_alike(cells, [tuple(f.columns) for f in read], f"curve/{benchmark}.parquet", study)
@@ -180,6 +174,15 @@ def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve
         raise _damaged(folder, f"{folder}: the seeds have other samples, or fewer than two steps in common", study)
     correct = np.stack([f.loc[common].to_numpy(np.int64) for f in read])
     return Curve(tuple(map(int, common)), tuple(map(str, read[0].columns)), correct, int(samples.pop()))
+
+
+def _tables(
+    cells: Sequence[StudyRun | Base], name: str, columns: list[str], study: StudyFile
+) -> Iterator[tuple[Path, pd.DataFrame]]:
+    """Yield the place and the content of one table beside each run. name: FOLDER/BENCHMARK."""
+    for path in (cell.run / f"{name}.parquet" for cell in cells):
+        summary(path.parent, study)
+        yield path, read_table(path, columns=columns)
 
 
 def _require_alike(cells: Sequence[StudyRun | Base], described: Sequence[object], name: str, study: StudyFile) -> None:

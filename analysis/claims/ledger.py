@@ -20,7 +20,7 @@ import pandas as pd
 from analysis import products, statistics, text
 from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
 from analysis.claims.entries import OVERALL, Claim
-from analysis.claims.measures import Measure, mean_of, mean_of_bases
+from analysis.claims.measures import NOTHING, Measure, mean_of, mean_of_bases
 from analysis.claims.queries import names
 from analysis.claims.verdicts import Judgement, judge
 from analysis.claims.view import ClaimView
@@ -35,13 +35,13 @@ TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One verdict. measure: of the part that decides it, None where nothing could be measured."""
+    """One verdict. measure: of the part that decides it, NOTHING where nothing could be measured."""
 
     claim: Claim
     task: str
     model: str
     verdict: Judgement
-    measure: Measure | None = None
+    measure: Measure = NOTHING
     parts: Mapping[str, Measure] = field(default_factory=dict)
     paper: float | None = None
     runs: tuple[str, ...] = ()
@@ -216,29 +216,24 @@ def as_dictionary(line: LedgerLine) -> Row:
         "rule": claim.rule.text() if claim.rule else "",
         **numbers,
         **{key: getattr(line.verdict, key) for key in ("verdict", "size", "reason", "part")},
-        "p": _number(line.verdict.p),
-        "p_holm": _number(line.adjusted),
+        **_finite(p=line.verdict.p, p_holm=line.adjusted),
         "holds_corrected": line.holds_corrected,
         "parts": [{"part": part, **_numbers(m), "note": m.note} for part, m in line.parts.items()],
         "by_definition": claim.by_definition,
         "note": claim.note,
         "studies": list(claim.studies),
-        "missing": line.missing,
+        **{key: getattr(line, key) for key in ("missing", "command")},
         "runs": list(line.runs),
-        "command": line.command,
     }
 
 
-def _numbers(measure: Measure | None) -> dict[str, Any]:
-    if measure is None:
-        return {"estimate": None, "low": None, "high": None, "unit": "", "n_seeds": 0, "varies": ""}
-    e = measure.estimate
-    ends = {"estimate": _number(e.mean), "low": _number(e.low), "high": _number(e.high)}
-    return {**ends, "unit": measure.unit, "n_seeds": measure.seeds, "varies": measure.varies}
+def _numbers(m: Measure) -> Row:
+    ends = dict(zip(("estimate", "low", "high"), m.estimate.ends, strict=True))
+    return {**_finite(**ends), "unit": m.unit, "n_seeds": m.seeds, "varies": m.varies}
 
 
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _finite(**numbers: float) -> Row:
+    return {name: float(value) if np.isfinite(value) else None for name, value in numbers.items()}
 
 
 # ------------------------------------------------------------------------------------------------ the files

@@ -62,6 +62,10 @@ class Measure:
         return fewest if fewest <= MOST_SEEDS else None
 
 
+#: what is known where nothing could be measured
+NOTHING = Measure(Estimate(float("nan"), float("nan"), 0), "", 0)
+
+
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     """Return the mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
     e, seeds = clustered(np.array(values)), len(values)
