@@ -106,15 +106,14 @@ def change(mean: float, low: float, high: float, form: Callable[[float], str] = 
     return f"{form(mean)} ({form(low)} to {form(high)})" if math.isfinite(mean) else MISSING
 
 
-def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:
-    """Return fields of an estimate in points or percent, named PREFIXfieldSUFFIX: columns of a CSV file."""
-    return {f"{prefix}{field}{suffix}": 100 * getattr(estimate, field) for field in fields}
+def points(estimate: Estimate | None, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:
+    """Return fields of an estimate in points or percent, named PREFIXfieldSUFFIX: CSV columns; NaN without one."""
+    return {f"{prefix}{field}{suffix}": 100 * getattr(estimate, field, math.nan) for field in fields}
 
 
 def columns(name: str, estimate: Estimate | None, *fields: str) -> dict[str, float]:
-    """Return the mean as NAME and fields as NAME_field, as :func:`points`; NaN without an estimate."""
-    named = {name: "mean"} | {f"{name}_{field}": field for field in fields}
-    return {column: 100 * getattr(estimate, field, math.nan) for column, field in named.items()}
+    """Return the mean as NAME and fields as NAME_field, as :func:`points`."""
+    return {name: 100 * getattr(estimate, "mean", math.nan)} | points(estimate, *fields, prefix=f"{name}_")
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
