@@ -249,10 +249,8 @@ def import_file(
     files.write_parquet(folder / STEPS, steps)
     files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
     log.notes.append(f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged")
-    write_json(folder / MANIFEST, {"imported": [log.source], "code": git_state()})
     content = {"steps": int(steps["step"].max()), "totals": {"rollouts": int(steps["fresh_rollouts"].sum())}}
-    identity = {"identity": f"imported:{sha256(path)[:16]}"}
-    write_json(folder / SUMMARY, identity | content | {"files": files.fingerprints(folder, [STEPS])})
+    _seal(folder, [log.source], content | {"files": files.fingerprints(folder, [STEPS])})
     _write_study(home / names[0])
     return folder, log
 
@@ -263,9 +261,13 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
     sources = read_json(folder / MANIFEST)["imported"] if there else []
     earlier = read_json(folder / SUMMARY)["benchmarks"] if there else {}
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
+    _seal(folder, sources, {"benchmarks": {**earlier, **scores}, "files": {}})
+
+
+def _seal(folder: Path, sources: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
+    """Write a folder's manifest, and its summary, whose identity is that of the last source."""
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
-    identity = f"imported:{log.source['sha256'][:16]}"
-    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": {**earlier, **scores}, "files": {}})
+    write_json(folder / SUMMARY, {"identity": f"imported:{sources[-1]['sha256'][:16]}", **content})
 
 
 def _write_study(folder: Path) -> None:

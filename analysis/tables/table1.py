@@ -41,7 +41,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     page = Page.of(study, "Table 1", list(parts(rows, below)), table1_words.notes(rows))
     numbers = frame.drop(columns=list(frame.filter(regex=LEFT_OUT))).rename(columns=NAMES)
     files = page.write(out, "table1", numbers, differences=results.mirrored(pairs))
-    return [*files, *forest.write(forest.data(frame, pairs), out, study.note)]
+    return [*files, *forest.write(forest.data(rows, pairs), out, study.note)]
 
 
 def parts(rows: Mapping[Block, ByMethod], below: Mapping[Block, Sequence[str]]) -> Iterator[Table]:
