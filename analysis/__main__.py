@@ -15,6 +15,7 @@ from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
 from analysis.commands import EXAMPLES, OF_ANALYSIS
+from analysis.exchange import compare, crate, evidence, imports
 from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
@@ -123,16 +124,16 @@ def _figure(options: argparse.Namespace) -> Made:
 
 
 def _audit(options: argparse.Namespace) -> Made:
-    found = audit.audit(paper.load())
-    page = audit.markdown(found)
-    written = audit.write(options.out, page, found) if options.out else []
+    findings = audit.audit(paper.load())
+    page = audit.markdown(findings)
+    written = audit.write(options.out, page, findings) if options.out else []
     return Made(written, [paper.FOLDER / f"{name}.yaml" for name in ("setup", "table1")], page)
 
 
 def _claims(options: argparse.Namespace) -> Made:
-    from analysis.claims import entries, ledger, view
+    from analysis.claims import entries, ledger
 
-    studies = view.load_studies(options.study)
+    studies = study.load_studies(options.study)
     files = ledger.write(ledger.ledger(entries.read(), studies), studies, options.out)
     return Made(files, options.study)
 
@@ -144,8 +145,6 @@ def _overview(options: argparse.Namespace) -> Made:
 
 
 def _import(options: argparse.Namespace) -> Made:
-    from analysis import imports
-
     names = (options.task, options.model, options.method, options.seed)
     sizes = options.batch, options.group
     folder, log = imports.import_file(options.file, options.out, names, *sizes, options.metric)
@@ -154,44 +153,34 @@ def _import(options: argparse.Namespace) -> Made:
 
 
 def _export(options: argparse.Namespace) -> Made:
-    from analysis import sharing
-
     if options.out.exists():
         raise UserError(f"{options.out} exists; choose another name, or remove it")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    packed = sharing.collect(options.results)
-    sums = sharing.write(packed, options.out, options.license or sharing.LICENSE)
+    packed = crate.collect(options.results)
+    sums = crate.write(packed, options.out, options.license or crate.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
     return Made(text=f"wrote {options.out}: {len(packed.files)} files, sums {sums}{left}")
 
 
 def _evidence(options: argparse.Namespace) -> Made:
-    from analysis import evidence
-
     file = evidence.pack(options.study, options.out)
     return Made(text=f"wrote {file}: {file.stat().st_size:,} bytes")
 
 
 def _unpack(options: argparse.Namespace) -> Made:
-    from analysis import evidence
-
     return Made(text="\n".join(f"wrote {evidence.unpack(file, options.out)}" for file in options.evidence))
 
 
 def _verify(options: argparse.Namespace) -> Made:
-    from analysis import sharing
-
-    found, sums = sharing.problems(options.crate), sha256(options.crate / sharing.SUMS)
-    said = "\n".join(found) or f"{options.crate}: all files are as they were packed; sums {sums}"
-    return Made(text=said, status=1 if found else 0)
+    problems, sums = crate.problems(options.crate), sha256(options.crate / crate.SUMS)
+    whole = f"{options.crate}: all files are as they were packed; sums {sums}"
+    return Made(text="\n".join(problems) or whole, status=1 if problems else 0)
 
 
 def _compare(options: argparse.Namespace) -> Made:
-    from analysis import compare
-
-    found = compare.compare(options.a, options.b)
-    page = compare.markdown(found, (str(options.a), str(options.b)))
-    return Made(text=page, status=0 if found.agree else 1)
+    numbers = compare.compare(options.a, options.b)
+    page = compare.markdown(numbers, (str(options.a), str(options.b)))
+    return Made(text=page, status=int((numbers["state"] == compare.DIFFERS).any()))
 
 
 def _robustness(options: argparse.Namespace) -> Made:

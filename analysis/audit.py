@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from analysis.paper import AVERAGE, BORROWED, COSTS, FOLDER, PROPOSED, Cell, Published
+from analysis.paper import AVERAGE, BORROWED, COSTS, FOLDER, PROPOSED, PrintedCell, Published
 from bapo import validate
 from bapo.algorithm import theory
 from bapo.store.files import write_text
@@ -88,7 +88,7 @@ def averages(published: Published) -> Iterator[Finding]:
             yield _found("average", f"{block.title}, {row.title}", "average", numbers, text=printed.text, parts=shown)
 
 
-def attainable(cell: Cell, outcomes: int) -> bool:
+def attainable(cell: PrintedCell, outcomes: int) -> bool:
     """Return whether some count of ``outcomes`` 0/1 outcomes, in percent, is printed like that, rounded or cut off.
 
     The GRIM test of Brown and Heathers 2017, for means of n * k outcomes.
@@ -99,7 +99,7 @@ def attainable(cell: Cell, outcomes: int) -> bool:
     return any(-cell.half_unit - 1e-9 <= v - cell.value < 2 * cell.half_unit - 1e-9 for v in values)
 
 
-def luck(cells: Sequence[Cell], outcomes: int) -> float:
+def luck(cells: Sequence[PrintedCell], outcomes: int) -> float:
     """Return the chance that so many random values would all be attainable."""
     return math.prod(min(1.0, outcomes * 3 * c.half_unit / 100) for c in cells)
 
@@ -110,7 +110,7 @@ def granularity(published: Published) -> Iterator[Finding]:
     titles = {name: title for block in published.blocks for name, title in block.numbered.items()}
     for column, n in setup["problems"].items():
         title, runs = titles[column], setup["runs"]
-        cells: list[Cell] = []  # of the paper's own rows
+        cells: list[PrintedCell] = []  # of the paper's own rows
         for block, row in (place for place in published.rows if column in place[1].cells):
             cell, borrowed = row.cells[column], BORROWED in row.title
             cells += [] if borrowed else [cell]
@@ -169,7 +169,7 @@ def best(published: Published) -> Iterator[Finding]:
 def gains(published: Published) -> Iterator[Finding]:
     """Find a stated average relative gain that no usual way to average gives; name the subsets that would."""
 
-    def percent(a: Cell, b: Cell) -> float:
+    def percent(a: PrintedCell, b: PrintedCell) -> float:
         return 100 * (a.value - b.value) / b.value
 
     counted = published.setup["problems"]

@@ -6,7 +6,8 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import compare, text
+from analysis import text
+from analysis.exchange import compare
 from analysis.products import MAIN, compared_file
 from analysis.results import AVERAGE
 from bapo.errors import UserError

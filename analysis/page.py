@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 
-from analysis.study import Study
+from analysis.study import StudyFile
 from analysis.text import BOLD, MISSING, UNDERLINE, write_csv
 from bapo.store.files import write_text
 
@@ -49,7 +49,7 @@ def without_html(page: str) -> str:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PageCell:
     """text: "31.9 ± 1.8"; spread: a standard deviation, in brackets; mark: BOLD or UNDERLINE; paper: set in italics."""
 
     text: str
@@ -84,7 +84,7 @@ class Table:
 
     title: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Sequence[str | PageCell]]
     align: str = ""
     below: Sequence[str] | Mapping[str, Sequence[str]] = ()
     roles: Sequence[str] = ()
@@ -92,7 +92,7 @@ class Table:
 
     @classmethod
     def of(
-        cls, title: str, rows: Sequence[Mapping[str, str | Cell]], align: str = "", below: Sequence[str] = ()
+        cls, title: str, rows: Sequence[Mapping[str, str | PageCell]], align: str = "", below: Sequence[str] = ()
     ) -> Table:
         """Return a table of rows that name their cells; those of the first are the header, and {} is a RULE."""
         return cls(title, list(rows[0]), [list(row.values()) for row in rows], align, below)
@@ -154,7 +154,9 @@ class Page:
     introduction: Sequence[str] = ()
 
     @classmethod
-    def of(cls, study: Study, title: str, tables: Sequence[Table], notes: Sequence[str] = (), **options: Any) -> Page:
+    def of(
+        cls, study: StudyFile, title: str, tables: Sequence[Table], notes: Sequence[str] = (), **options: Any
+    ) -> Page:
         """Return a page that names the study's scale in its heading and says the study's note first."""
         return cls(at_scale(title, study.scale), tables, [*study.notes, *notes], **options)
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis import reading
 from analysis.reading import NotRecorded
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.store.files import PROBE
 
 #: (correct answers of each prompt at the start [n], now [n]) -> a number or an array, the same shape for every pair
@@ -90,7 +90,7 @@ class Probes:
         return np.stack([np.mean([value(x, y) for x in xs], axis=0) for xs, y in zip(others, now, strict=True)])
 
 
-def read(block: Block, method: str, study: Study, probed: str = "train", prompts: str = "") -> Probes:
+def read(block: Block, method: str, study: StudyFile, probed: str = "train", prompts: str = "") -> Probes:
     """Return the probes of one method. prompts: a pattern that ids must contain.
 
     Raises UserError where a step or prompt is missing, NotRecorded where no such prompt was probed.

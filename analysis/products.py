@@ -25,17 +25,9 @@ CLAIMS = Path(__file__).resolve().parent / "claims"
 MAIN = "table1"
 #: what a claim reads that names no study: those runs, and the main rows' further seeds where they were made
 CLAIMED = (MAIN, "table1_seeds")
-#: the table of every method of a study beside the study's reference
-COMPARISON = "comparison"
-#: the table of what a study wrote down before its first run
-GATES = "gates"
-#: the table of training prompts by how often the base model solves them
-SOLVE_RATE = "solve_rate"
-#: the table of every difference to the reference by each standard test
-SPECIFICATIONS = "specifications"
-#: the table of sigmoid fits of the curves that a study evaluates
-ASYMPTOTE = "asymptote"
 #: tables that every study may have, each in files of its own
+COMPARISON, GATES, SOLVE_RATE = "comparison", "gates", "solve_rate"
+SPECIFICATIONS, ASYMPTOTE = "specifications", "asymptote"
 PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS, ASYMPTOTE)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
@@ -182,13 +174,13 @@ def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]
 
     Raises UserError where two studies name one.
     """
-    found: dict[str, str] = {}
+    study_of: dict[str, str] = {}
     for study in at_scale(options("study"), scale):
         for name in names_of(study):
-            if name not in PER_STUDY and found.setdefault(name, study) != study:
+            if name not in PER_STUDY and study_of.setdefault(name, study) != study:
                 path = places.file_of("study", study)
-                raise UserError(f"{path}: {name} is drawn for {found[name]} already; name it once")
-    return {name: found[name] for name in (*TABLES, *FIGURES) if name in found}
+                raise UserError(f"{path}: {name} is drawn for {study_of[name]} already; name it once")
+    return {name: study_of[name] for name in (*TABLES, *FIGURES) if name in study_of}
 
 
 def beyond(scale: str) -> list[str]:
@@ -235,30 +227,30 @@ def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
     A project with studies of its own draws, compares and shows these alone where all are asked for. sweeps: those with
     runs at the scale.
     """
-    own, look = own_studies(scale), []
+    studies, look = own_studies(scale), []
     figures = {name: _with(f"figures/{name}", FIGURE) for name in drawn_by(figures_of, scale)}
-    asked = {name: _with(f"tables/{name}", TABLE) for name in drawn_by(tables_of, scale)} | figures
+    target_files = {name: _with(f"tables/{name}", TABLE) for name in drawn_by(tables_of, scale)} | figures
     for study in at_scale(options("study"), scale):
-        asked[study] = [*_tables(study), *(file for name in figures_of(study) for file in figures[name])]
-    asked["tables"] = asked.get(MAIN, [])
-    if MAIN in asked:  # of the figures of its runs those that take seconds
+        target_files[study] = [*_tables(study), *(file for name in figures_of(study) for file in figures[name])]
+    target_files["tables"] = target_files.get(MAIN, [])
+    if MAIN in target_files:  # of the figures of its runs those that take seconds
         look = [f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"]
         quick = [file for name in figures_of(MAIN) if not FIGURES[name].curves for file in figures[name]]
-        asked[MAIN] = [*look, *_with(f"tables/{MAIN}", TABLE), *quick]
-        asked["tables"], asked["theory"] = [*look, *_tables(MAIN)], asked.get("theory_monitor", [])
-    drawn = [_tables(study) for study in own if compared_with(study)] if own else figures.values()
-    asked["figures"] = [file for files in drawn for file in files]
-    asked["comparisons"] = [file for study in own or beyond(scale) for file in _tables(study)]
+        target_files[MAIN] = [*look, *_with(f"tables/{MAIN}", TABLE), *quick]
+        target_files["tables"], target_files["theory"] = [*look, *_tables(MAIN)], target_files.get("theory_monitor", [])
+    drawn = [_tables(study) for study in studies if compared_with(study)] if studies else figures.values()
+    target_files["figures"] = [file for files in drawn for file in files]
+    target_files["comparisons"] = [file for study in studies or beyond(scale) for file in _tables(study)]
     reports = {f"sweep_{sweep}": _with(f"sweeps/{sweep}/robustness", SWEEP) for sweep in sweeps}
-    asked["sweep"] = [file for files in reports.values() for file in files]
-    asked["all"] = [*(asked["comparisons"] if own else look), PAGE]
-    return asked | reports
+    target_files["sweep"] = [file for files in reports.values() for file in files]
+    target_files["all"] = [*(target_files["comparisons"] if studies else look), PAGE]
+    return target_files | reports
 
 
 def shown_on_page(scale: str) -> list[str]:
     """Return the files that are made before the page: all of the paper's, or of a project its own studies'."""
-    if own := own_studies(scale):
-        return [file for study in own for file in _tables(study)]
+    if studies := own_studies(scale):
+        return [file for study in studies for file in _tables(study)]
     tables = _tables(MAIN) if at_scale([MAIN], scale) else []
     figures = [file for name in drawn_by(figures_of, scale) for file in _with(f"figures/{name}", FIGURE)]
     return [*tables, *figures, *_with(LEDGER, CLAIM)]
@@ -274,7 +266,7 @@ def shown_where_it_exists(home: Path, scale: str) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ the ledger
 
 
-def judged(scale: str, home: Path) -> list[str]:
+def studies_of_claims(scale: str, home: Path) -> list[str]:
     """Return the studies that the claims in analysis/claims read.
 
     A study beyond the paper takes hours: the ledger reads it where its comparison is in ``home``, and does not ask.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import statistics
-from analysis.study import Base, Block, Cell, Study
+from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.errors import UserError
+from bapo.evaluation.scores import pass_at_k
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
+
+#: sections that make a run's base model, and of those what differs between bases of one kind
+MAKES, DRAWN = ("task", "data", "model", "base"), {"model": ("name", "title"), "base": ("seed",)}
 
 
 class NotRecorded(UserError):
@@ -37,7 +41,8 @@ class Outcomes:
         """Return the chance that one of k samples is correct [S, n]; NaN where there are fewer samples."""
         if k > self.samples:
             return np.full(self.correct.shape[:2], np.nan)
-        return statistics.pass_at_k(self.correct.sum(axis=2, dtype=int), self.samples, k)
+        chances = [pass_at_k(correct, self.samples, k) for correct in range(self.samples + 1)]
+        return np.array(chances)[self.correct.sum(axis=2, dtype=int)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Curve:
         return self.correct / self.samples
 
 
-def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
+def short_of_budget(cells: Sequence[StudyRun], study: StudyFile) -> list[int]:
     """Seeds of the runs that ended at their limit of steps, before they had used their budget (``train.budget``).
 
     Of runs whose summary says nothing of a budget nothing is known here, and they are not listed.
@@ -65,7 +70,7 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
     return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
 
 
-def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
+def require_runs(study: StudyFile, files: Sequence[str] = (SUMMARY,)) -> None:
     """Raises UserError naming every run of the study without these files and the command that makes it."""
     missing = [str(c.run) for c in study.cells if any(not (c.run / name).exists() for name in files)]
     if missing:
@@ -75,14 +80,14 @@ def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
         )
 
 
-def summary(folder: Path, study: Study) -> dict[str, Any]:
+def summary(folder: Path, study: StudyFile) -> dict[str, Any]:
     """Return the verified summary of a finished folder. Raises UserError naming the folder and the cure."""
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: not finished ({SUMMARY} is missing); make it with `{study.command}`")
     return verify_files(folder)
 
 
-def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
+def table(cell: StudyRun | Base, name: str, study: StudyFile, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Return one table of a finished training run; only ``columns``, if given. Raises NotRecorded where it has none."""
     summary(cell.run, study)
     path = cell.run / name
@@ -99,13 +104,13 @@ def chosen(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFr
     return frame[list(columns)]
 
 
-def config(cell: Cell) -> dict[str, Any]:
+def config(cell: StudyRun) -> dict[str, Any]:
     """Return the resolved configuration of a run; {} where it has none. Raises UserError where it is damaged."""
     path = cell.run / CONFIG
     return parse_yaml(path) if path.exists() else {}
 
 
-def setting(cell: Cell, section: str, name: str) -> Any:
+def setting(cell: StudyRun, section: str, name: str) -> Any:
     """Return a value of a run's configuration. Raises NotRecorded where it has none."""
     value = config(cell).get(section, {}).get(name)
     if value is None:
@@ -113,7 +118,26 @@ def setting(cell: Cell, section: str, name: str) -> Any:
     return value
 
 
-def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: Study) -> pd.DataFrame:
+def kind_of_base(block: Block) -> str:
+    """Return what makes a block's base model but for its seed; "" where the runs do not say."""
+    sections = config(next(iter(block.methods.values()))[0])
+    if any(not isinstance(sections.get(key), dict) for key in MAKES):
+        return ""
+    made = {key: {k: v for k, v in sections[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
+    return json.dumps(made, sort_keys=True)
+
+
+def kinds(study: StudyFile, named: bool = False) -> dict[str, list[Block]]:
+    """Return the blocks that have runs by task and kind of base model; named: those alone whose runs say of which."""
+    blocks: dict[str, list[Block]] = {}
+    for block in filter(lambda block: block.methods, study.blocks):
+        kind = kind_of_base(block)
+        if kind or not named:
+            blocks.setdefault(f"{block.task} {kind or block.model}", []).append(block)
+    return blocks
+
+
+def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: StudyFile) -> pd.DataFrame:
     """Return a column of a table as a rectangle. Raises UserError where it is empty or a cell is missing or doubled."""
     wide = frame.drop_duplicates([rows, columns]).pivot(index=rows, columns=columns, values=values)
     if frame.empty or wide.size != len(frame) or wide.isna().to_numpy().any():
@@ -121,32 +145,26 @@ def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: P
     return wide
 
 
-def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
+def evaluations(cells: Sequence[StudyRun | Base], benchmark: str, study: StudyFile) -> Outcomes:
     """Return the outcomes of a method's seeds on one benchmark.
 
     Raises UserError where samples are missing or doubled, or seeds have other problems or numbers of samples.
     """
     read = []
-    for cell in cells:
-        summary(cell.run / "eval", study)
-        path = cell.run / "eval" / f"{benchmark}.parquet"
-        frame = read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
+    for path, frame in _tables(cells, f"eval/{benchmark}", ["problem_id", "sample", "correct", "parsed"], study):
         wide = [rectangle(frame, "problem_id", "sample", name, path, study) for name in ("correct", "parsed")]
         read.append(Outcomes(tuple(map(str, wide[0].index)), *(w.to_numpy(np.uint8) for w in wide)))
     _require_alike(cells, [(o.problems, o.samples) for o in read], f"eval/{benchmark}.parquet", study)
     return Outcomes(read[0].problems, *(np.stack([getattr(o, name) for o in read]) for name in ("correct", "parsed")))
 
 
-def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
+def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve:
     """Return the curves of a method's seeds on one benchmark, at the steps that every seed has.
 
     Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
     """
     read, samples = [], set[int]()
-    for cell in cells:
-        summary(cell.run / "curve", study)
-        path = cell.run / "curve" / f"{benchmark}.parquet"
-        frame = read_table(path, columns=["step", "problem_id", "correct", "samples"])
+    for path, frame in _tables(cells, f"curve/{benchmark}", ["step", "problem_id", "correct", "samples"], study):
         read.append(rectangle(frame, "step", "problem_id", "correct", path, study))
         samples |= {*frame["samples"]}
     _require_alike(cells, [tuple(f.columns) for f in read], f"curve/{benchmark}.parquet", study)
@@ -158,14 +176,23 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
     return Curve(tuple(map(int, common)), tuple(map(str, read[0].columns)), correct, int(samples.pop()))
 
 
-def _require_alike(cells: Sequence[Cell | Base], described: Sequence[object], name: str, study: Study) -> None:
-    for cell, own in zip(cells, described, strict=True):
-        if own != described[0]:
+def _tables(
+    cells: Sequence[StudyRun | Base], name: str, columns: list[str], study: StudyFile
+) -> Iterator[tuple[Path, pd.DataFrame]]:
+    """Yield the place and the content of one table beside each run. name: FOLDER/BENCHMARK."""
+    for path in (cell.run / f"{name}.parquet" for cell in cells):
+        summary(path.parent, study)
+        yield path, read_table(path, columns=columns)
+
+
+def _require_alike(cells: Sequence[StudyRun | Base], described: Sequence[object], name: str, study: StudyFile) -> None:
+    for cell, description in zip(cells, described, strict=True):
+        if description != described[0]:
             path = cell.run / name
             raise _damaged(path.parent, f"{path}: its problems or samples are not those of {cells[0].run}", study)
 
 
-def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:
+def steps(block: Block, method: str, study: StudyFile, columns: Sequence[str]) -> pd.DataFrame:
     """Return rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
     parts = []
     for cell in block.methods[method]:
@@ -174,6 +201,6 @@ def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd
     return pd.concat(parts, ignore_index=True)
 
 
-def _damaged(folder: Path, what: str, study: Study) -> UserError:
+def _damaged(folder: Path, what: str, study: StudyFile) -> UserError:
     """Return the error that says what is wrong in a finished folder and how it is made anew."""
     return UserError(f"{what}; delete {folder / SUMMARY} and give `{study.command}` again")

@@ -10,8 +10,7 @@ import base64
 import html
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,6 @@ from bapo.store.files import MANIFEST, read_json, write_text
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: the heading, where no project has another
 TITLE = "Buffer Matters"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A table or figure. body: its Markdown as HTML; files: the numbers behind it, relative to the page.
-
-    pictures: of each file beside the page its title, the picture as a data: URI, and what the SVG file says of itself.
-    """
-
-    key: str
-    title: str
-    body: Markup
-    pictures: Mapping[str, tuple[str, str, str]]
-    files: Sequence[str] = ()
 
 
 def write(home: Path, out: Path | None = None) -> Path:
@@ -94,8 +79,12 @@ def _imports(home: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def _parts(folder: Path, page: Path, kind: str = "md") -> list[Part]:
-    """Return a part for every NAME.kind of a folder, in the order of the products: NAME.* and NAME_* belong to it."""
+def _parts(folder: Path, page: Path, kind: str = "md") -> list[dict[str, Any]]:
+    """Return a part for every NAME.kind of a folder, in the order of the products: NAME.* and NAME_* belong to it.
+
+    body: its Markdown as HTML; files: the numbers behind it, relative to the page; pictures: of each file beside the
+    page its title, the picture as a data: URI, and what the SVG file says of itself.
+    """
     order = [*TABLES, *FIGURES]
     stems = sorted((p.stem for p in folder.glob(f"*.{kind}")), key=lambda s: (order.index(s) if s in order else 99, s))
     owned: dict[str, list[Path]] = {stem: [] for stem in stems}
@@ -103,11 +92,12 @@ def _parts(folder: Path, page: Path, kind: str = "md") -> list[Part]:
         if owners := [stem for stem in stems if path.stem == stem or path.stem.startswith(f"{stem}_")]:
             owned[max(owners, key=len)].append(path)
     parts = []
-    for stem, own in owned.items():
+    for stem, paths in owned.items():
         title, body = _titled(folder / f"{stem}.md")
-        pictures = {os.path.relpath(p, page): _picture(p) for p in own if p.suffix == ".svg"}
-        numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
-        parts.append(Part(stem, title or _heading(stem), markdown(body), pictures, numbers))
+        pictures = {os.path.relpath(p, page): _picture(p) for p in paths if p.suffix == ".svg"}
+        numbers = [os.path.relpath(p, page) for p in paths if p.suffix in (".csv", ".tex")]
+        part = {"key": stem, "title": title or _heading(stem), "body": markdown(body)}
+        parts.append(part | {"pictures": pictures, "files": numbers})
     return parts
 
 

@@ -1,17 +1,19 @@
-"""Evaluated methods of one block side by side: the numbers behind Table 1, and which differences are real."""
+"""Evaluated methods as one tidy frame, from which tables, figures and CSV files take columns, and which differences
+between them are real."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis import paper, reading, statistics, text
 from analysis.statistics import Side
-from analysis.study import Base, Block, Cell, Study
+from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.errors import UserError
 
 #: the column of means, the model before training, and the method whose gain over it is the scale of effects
@@ -22,6 +24,12 @@ MARGIN = 0.5
 LEVEL = 1 - statistics.CONFIDENCE
 #: the cost ledger: totals of a run's summary.json that a table of accuracies has as columns
 COSTS = ("rollouts", "generated_tokens", "seconds", "updates", "forward_flops", "backward_flops")
+#: columns that say which row of the frame it is
+KEY = ["task", "model", "method", "benchmark"]
+NAN = float("nan")
+#: a row of the frame, by column; the rows of a block, by method and benchmark
+Row = dict[str, Any]
+ByMethod = Mapping[str, Mapping[str, Row]]
 
 
 def cost_cells(costs: Mapping[str, float]) -> dict[str, str]:
@@ -32,7 +40,7 @@ def cost_cells(costs: Mapping[str, float]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table.
+    """One method of a block.
 
     seeds: none for the base. accuracy: per benchmark, the problems' means of each seed [S, n]; outcomes: the 0/1
     [S, n, K] behind them. costs: mean over seeds of each of COSTS; NaN for the base, whose training no method pays for.
@@ -57,47 +65,41 @@ class Result:
         return list(self.accuracy.values()) if name == AVERAGE else [self.accuracy[name]]
 
     def side(self, name: str) -> Side:
-        """Return the row's part in a comparison."""
+        """Return the method's part in a comparison."""
         return Side(self.column(name), self.seeds)
 
-    def mean(self, name: str) -> statistics.SeedMean:
+    def mean(self, name: str) -> statistics.OverSeeds:
         return statistics.mean_over_seeds(*self.column(name))
 
 
-def collect(block: Block, study: Study) -> list[Result]:
-    """Return the rows of a block in the paper's order, base first. Raises UserError naming a broken run."""
-    results = []
-    if block.base:
-        results.append(_result(BASE, block.model_title, "", (block.base,), block, study))
-    for method, cells in block.methods.items():
-        results.append(_result(method, block.method_title(method), cells[0].kind, cells, block, study))
+def collect(block: Block, study: StudyFile) -> dict[str, Result]:
+    """Return the methods of a block in the paper's order, base first. Raises UserError naming a broken run."""
+    runs = {BASE: (block.base,)} if block.base else {}
+    rows = {method: _result(method, cells, block, study) for method, cells in (runs | dict(block.methods)).items()}
     for name, _ in block.benchmarks:
-        first = results[0]
-        for other in results[1:]:
+        first, *others = rows.values()
+        for other in others:
             if other.outcomes[name].problems != first.outcomes[name].problems:
                 raise UserError(
                     f"{block.title}: {other.title} was evaluated on other problems of {name} than {first.title}; "
                     f"delete the eval/summary.json of both and give `{study.command}` again"
                 )
-    return results
+    return rows
 
 
-def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
-    costs = dict.fromkeys(COSTS, float("nan")) if method == BASE else costs_of(cells, study)
+def _result(method: str, cells: Sequence[StudyRun | Base], block: Block, study: StudyFile) -> Result:
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
-    seeds = tuple(c.seed for c in cells if isinstance(c, Cell))
-    return Result(method, title, kind, seeds, outcomes, accuracy, costs, _disputed(cells, study))
+    runs = [cell for cell in cells if isinstance(cell, StudyRun)]
+    costs = costs_of(runs, study) if runs else dict.fromkeys(COSTS, NAN)
+    title, kind = (block.method_title(method), runs[0].kind) if runs else (block.model_title, "")
+    summaries = [reading.summary(c.run / "eval", study)["benchmarks"] for c in cells]
+    shares = {n: [b[n].get("second_grader_disagreement", np.nan) for b in summaries] for n in summaries[0]}
+    disputed = {name: float(np.mean(values)) for name, values in shares.items() if np.isfinite(values).all()}
+    return Result(method, title, kind, tuple(c.seed for c in runs), outcomes, accuracy, costs, disputed)
 
 
-def _disputed(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
-    """Return the share of disputed samples, a mean over seeds, of the benchmarks that have it in every evaluation."""
-    found = [reading.summary(c.run / "eval", study)["benchmarks"] for c in cells]
-    shares = {name: [b[name].get("second_grader_disagreement", np.nan) for b in found] for name in found[0]}
-    return {name: float(np.mean(values)) for name, values in shares.items() if np.isfinite(values).all()}
-
-
-def costs_of(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
+def costs_of(cells: Sequence[StudyRun | Base], study: StudyFile) -> dict[str, float]:
     """Return the mean over runs of each of COSTS; NaN where a summary lacks it."""
     totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
     return {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
@@ -114,6 +116,88 @@ def columns(block: Block) -> list[tuple[str, str]]:
     return [*block.benchmarks, (AVERAGE, "Avg")]
 
 
+# ------------------------------------------------------------------------------------------------ the frame
+
+
+def frame(study: StudyFile) -> pd.DataFrame:
+    """Return a row a task, model, method and benchmark, the average of the benchmarks among these.
+
+    In percent and points:
+
+    =========================  ======================================================================================
+    mean, se, low, high        accuracy and its interval for new problems; with ``_problems_and_seeds`` also new seeds
+    seed_sd, seed_NUMBER       the spread between training seeds, and the accuracy of each
+    difference and its ends    minus the study's reference, p, p_holm and verdict; margin: of equivalence, of the column
+    over_base and its ends     minus the base model, over_base_p_holm
+    share and its ends         (row - GRPO) / (GRPO - base)
+    paper, paper_share         what the paper prints for the benchmark whose part this one plays (paper_benchmark)
+    COSTS                      means over seeds
+    result, against            the :class:`Result`, and the :class:`Comparison` with the reference, None without one
+    =========================  ======================================================================================
+    """
+    return pd.DataFrame([row for block in study.blocks for row in _rows(block, collect(block, study), study.reference)])
+
+
+def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[Row]:
+    printed, limits = paper.of_block(block), margins(block, rows)
+    beside = {
+        m: {name: against(rows, m, name, limits[name]) for name in limits} for m in (reference, BASE) if m in rows
+    }
+    gained = {name: shares(rows, name) for name in limits}
+    for row in rows.values():
+        for name, title in columns(block):
+            outcomes, mean = [row.outcomes[b] for b, _ in block.benchmarks if name in (b, AVERAGE)], row.mean(name)
+            noise = [statistics.sampling_noise(o.correct) for o in outcomes]
+            test, gain = (beside[m][name].get(row.method) if m in beside else None for m in (reference, BASE))
+            share, role = gained[name].get(row.method), block.roles.get(name, name)
+            value = printed.value(row.method, role) if printed else None
+            theirs = printed.share_of_gain(row.method, role) if printed else None
+            yield {
+                **block.keys(row.method),
+                "title": row.title,
+                "kind": row.kind,
+                "benchmark": name,
+                "benchmark_title": title,
+                "problems": sum(len(o.problems) for o in outcomes),
+                "samples": outcomes[0].samples,
+                "seeds": len(row.seeds),
+                **text.points(mean.problems, "mean", "se", "low", "high"),
+                "seed_sd": 100 * mean.seed_sd,
+                **text.points(mean.both, "se", "low", "high", suffix="_problems_and_seeds"),
+                "sampling_se": 100 * np.linalg.norm(noise) / np.size(noise),  # on these problems, of these models
+                **{f"pass@{k}": 100 * np.mean([o.pass_at(k).mean() for o in outcomes]) for k in (8, 32)},
+                "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
+                **({"second_grader_disagreement": 100 * row.disputed[name]} if name in row.disputed else {}),
+                "reference": reference,
+                **(test.columns if test else NO_TEST),
+                "margin": 100 * limits[name],
+                **text.columns("share", share.tested if share else None, "low", "high"),
+                **text.columns("over_base", gain.difference.tested if gain else None, "low", "high"),
+                "over_base_p_holm": gain.adjusted if gain else NAN,
+                "paper_model": printed.title if printed else "",
+                "paper_benchmark": role,
+                "paper": NAN if value is None else value,
+                "paper_share": NAN if theirs is None else 100 * theirs,
+                **row.costs,
+                **{f"seed_{s}": 100 * v for s, v in zip(row.seeds, mean.seed_means, strict=not row.is_base)},
+                "result": row,
+                "against": test,
+            }
+
+
+def by_method(frame: pd.DataFrame, block: Block) -> ByMethod:
+    """Return the rows of a block in the frame, by method and benchmark."""
+    nested: dict[str, dict[str, Row]] = {}
+    for row in frame[(frame["task"] == block.task) & (frame["model"] == block.model)].to_dict("records"):
+        nested.setdefault(row["method"], {})[row["benchmark"]] = row
+    return nested
+
+
+def keys(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Return these columns of each row of a frame, by default task, model and method."""
+    return list(frame[list(columns or KEY[:3])].itertuples(index=False, name=None))
+
+
 # ------------------------------------------------------------------------------------------------ differences
 
 
@@ -123,33 +207,31 @@ def margin(block: Block, gain: float) -> float:
     An effect is a share of that gain, here and in the paper: the margin is MARGIN of what the paper's Table 1 shows for
     BAPO over GRPO, on average, with the model whose part this one plays. NaN without that model, or without a gain.
     """
-    printed = paper.match(block.task, block.model, block.paper_model)
+    printed = paper.of_block(block)
     share = printed.share_of_gain(paper.PROPOSED, AVERAGE) if printed else None
-    return MARGIN * share * gain if share is not None and gain > 0 else float("nan")
+    return MARGIN * share * gain if share is not None and gain > 0 else NAN
 
 
-def margins(block: Block, rows: Sequence[Result]) -> dict[str, float]:
+def margins(block: Block, rows: Mapping[str, Result]) -> dict[str, float]:
     """Return the margin of each column, as a fraction; NaN without GRPO or the base."""
-    of = {r.method: r for r in rows}
-    return {name: margin(block, _gain(of, name)) for name, _ in columns(block)}
+    return {name: margin(block, _gain(rows, name)) for name, _ in columns(block)}
 
 
-def _gain(of: Mapping[str, Result], column: str) -> float:
+def _gain(rows: Mapping[str, Result], column: str) -> float:
     """Return what GRPO gains over its base; NaN without one of them."""
-    ends = [of[m].mean(column).mean if m in of else float("nan") for m in (SCALE, BASE)]
+    ends = [rows[m].mean(column).mean if m in rows else NAN for m in (SCALE, BASE)]
     return ends[0] - ends[1]
 
 
-def shares(rows: Sequence[Result], column: str) -> dict[str, statistics.SeedMean]:
+def shares(rows: Mapping[str, Result], column: str) -> dict[str, statistics.OverSeeds]:
     """Return (row - GRPO) / (GRPO - base) of every row with a seed of GRPO's; none where GRPO gains nothing."""
-    of = {r.method: r for r in rows}
-    found = {}
-    for row in rows:
-        if _gain(of, column) > 0 and row.method not in (SCALE, BASE) and set(row.seeds) & set(of[SCALE].seeds):
-            a, b = statistics.aligned(row.side(column), of[SCALE].side(column))
-            tables = statistics.share_of_gain(a.tables, b.tables, of[BASE].column(column))
-            found[row.method] = statistics.mean_over_seeds(*tables)
-    return found
+    means = {}
+    for method, row in rows.items() if _gain(rows, column) > 0 else ():
+        if method not in (SCALE, BASE) and set(row.seeds) & set(rows[SCALE].seeds):
+            a, b = statistics.aligned(row.side(column), rows[SCALE].side(column))
+            tables = statistics.share_of_gain(a.tables, b.tables, rows[BASE].column(column))
+            means[method] = statistics.mean_over_seeds(*tables)
+    return means
 
 
 @dataclass(frozen=True)
@@ -162,9 +244,9 @@ class Comparison:
     a: Result
     b: Result
     column: str
-    difference: statistics.SeedDifference
-    margin: float = float("nan")
-    adjusted: float = float("nan")
+    difference: statistics.OverSeeds
+    margin: float = NAN
+    adjusted: float = NAN
 
     @property
     def by_seed_and_problem(self) -> list[np.ndarray]:
@@ -186,6 +268,25 @@ class Comparison:
     def verdict(self) -> str:
         return verdict(self.difference, self.adjusted, self.margin)
 
+    @property
+    def columns(self) -> Row:
+        """Return the columns of the frame that say what was found, in points."""
+        tested = self.difference.tested
+        return {
+            **text.columns("difference", tested, "se", "low", "high"),
+            "p": tested.p,
+            "p_holm": self.adjusted,
+            "paired_seeds": len(self.difference.by_seed),
+            "verdict": self.verdict,
+        }
+
+
+#: the same where nothing is compared
+NO_TEST: Row = {**text.columns("difference", None, "se", "low", "high")} | dict.fromkeys(
+    ("p", "p_holm", "paired_seeds"), NAN
+)
+NO_TEST |= {"verdict": ""}
+
 
 def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) -> str:
     """Return above, below, "no effect larger than" the margin, or else "not significant".
@@ -199,50 +300,96 @@ def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) ->
     return "not significant"
 
 
-def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comparison | None:
-    """Return a minus b of :func:`compare`, whichever way round the pair is kept; None where a row is missing."""
-    if (b, a) not in pairs:
-        return pairs.get((a, b))
-    c = pairs[b, a]
-    return replace(difference(c.b, c.a, c.column, c.margin), adjusted=c.adjusted)
-
-
-def difference(a: Result, b: Result, column: str, margin: float = float("nan")) -> Comparison:
+def difference(a: Result, b: Result, column: str, margin: float = NAN) -> Comparison:
     """Return a minus b, not corrected."""
     return Comparison(a, b, column, statistics.difference(a.side(column), b.side(column)), margin)
 
 
-def corrected(found: Sequence[Comparison]) -> list[Comparison]:
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return comparisons with Holm's p over all of them."""
-    adjusted = statistics.holm([c.difference.tested.p for c in found])
-    return [replace(c, adjusted=float(p)) for c, p in zip(found, adjusted, strict=True)]
+    adjusted = statistics.holm([c.difference.tested.p for c in comparisons])
+    return [replace(c, adjusted=float(p)) for c, p in zip(comparisons, adjusted, strict=True)]
 
 
-def compare(results: Sequence[Result], column: str, margin: float = float("nan")) -> dict[tuple[str, str], Comparison]:
-    """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
-    found = corrected([difference(a, b, column, margin) for a, b in combinations(results, 2)])
-    return {(c.a.method, c.b.method): c for c in found}
+def compare(rows: Sequence[Result], column: str, margin: float = NAN) -> dict[tuple[str, str], Comparison]:
+    """Return every row minus every row before it, keyed by (method, method before it)."""
+    every = corrected([difference(b, a, column, margin) for a, b in combinations(rows, 2)])
+    return {(c.a.method, c.b.method): c for c in every}
 
 
-def against(
-    rows: Sequence[Result], reference: Result, column: str, margin: float = float("nan")
-) -> dict[str, Comparison]:
+def against(rows: Mapping[str, Result], reference: str, column: str, margin: float = NAN) -> dict[str, Comparison]:
     """Return every trained row minus the reference."""
-    trained = [row for row in rows if row.method != reference.method and not row.is_base]
-    return {c.a.method: c for c in corrected([difference(row, reference, column, margin) for row in trained])}
+    trained = [row for row in rows.values() if row.method != reference and not row.is_base]
+    return {c.a.method: c for c in corrected([difference(row, rows[reference], column, margin) for row in trained])}
 
 
-def marks(results: Sequence[Result], column: str, pairs: Mapping[tuple[str, str], Comparison]) -> dict[str, str]:
-    """Mark the best row bold if it is significantly above all others, then the second, underlined, likewise."""
+def pairs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a pair of rows of the frame in one benchmark: the later minus the earlier in points, and its tests.
 
-    def real(a: Result, b: Result) -> bool:
-        pair = between(pairs, a.method, b.method)
-        return pair is not None and pair.real
+    of, minus: the methods. The intervals have the suffixes of the frame's; that of the difference is the stricter one
+    that the data allow.
+    """
+    every = (
+        (*place, c)
+        for place, rows in frame.groupby(["task", "model", "benchmark"], sort=False)
+        for c in compare(list(rows["result"]), str(place[2]), rows["margin"].iloc[0] / 100).values()
+    )
+    return pd.DataFrame(
+        {
+            "task": task,
+            "model": model,
+            "benchmark": column,
+            "of": c.a.method,
+            "minus": c.b.method,
+            **c.columns,
+            **text.points(c.difference.problems, "se", "low", "high", suffix="_problems"),
+            "p_problems": c.difference.problems.p,
+            **text.points(c.difference.both, "se", "low", "high", suffix="_problems_and_seeds"),
+            "p_problems_and_seeds": c.difference.both.p,
+            "these_models_differ": c.differ,
+            "real": c.real,
+            "margin": 100 * c.margin,
+        }
+        for task, model, column, c in every
+    )
 
-    ranked = sorted(results, key=lambda r: -r.mean(column).mean)
-    if len(ranked) < 2 or not all(real(ranked[0], r) for r in ranked[1:]):
-        return {}
-    marked = {ranked[0].method: text.BOLD}
-    if len(ranked) > 2 and all(real(ranked[1], r) for r in ranked[2:]):
-        marked[ranked[1].method] = text.UNDERLINE
-    return marked
+
+def of_pair(pairs: pd.DataFrame, block: Block, of: str, minus: str, benchmark: str = AVERAGE) -> Row:
+    """Return the row of :func:`pairs` of two methods of a block, of which ``of`` comes later."""
+    named = {"task": block.task, "model": block.model, "benchmark": benchmark, "of": of, "minus": minus}
+    return pairs.set_index([*named]).loc[tuple(named.values())].to_dict()
+
+
+def mirrored(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return :func:`pairs` as table1_differences.csv has them: the earlier row a minus the later row b."""
+    frame = pairs.rename(columns={"minus": "a", "of": "b"}).drop(columns=["p", *pairs.filter(like="difference_")])
+    frame["difference"] = 0.0 - pairs["difference"]
+    for suffix in ("_problems", "_problems_and_seeds"):
+        frame[f"low{suffix}"], frame[f"high{suffix}"] = 0.0 - pairs[f"high{suffix}"], 0.0 - pairs[f"low{suffix}"]
+    frame["verdict"] = pairs["verdict"].replace({"above": "below", "below": "above"})
+    return frame
+
+
+def marks(frame: pd.DataFrame, pairs: pd.DataFrame) -> list[str]:
+    """Return the mark of each row of the frame, "" for none (:func:`marked`)."""
+    place, marks = ["task", "model", "benchmark"], dict[tuple[str, ...], str]()
+    real = pairs[pairs["real"]].set_index(place)
+    for key, rows in frame.groupby(place):
+        means = dict(zip(rows["method"], rows["mean"], strict=True))
+        pairs_here = keys(real.loc[[key]], "of", "minus") if key in real.index else []
+        marks |= {(*key, m): mark for m, mark in marked(means, pairs_here).items()}
+    return [marks.get(key, "") for key in keys(frame, *place, "method")]
+
+
+def marked(means: Mapping[str, float], real: Collection[tuple[str, str]]) -> dict[str, str]:
+    """Mark the best method bold if it is significantly above all others, then the second, underlined, likewise.
+
+    real: pairs of methods that differ, either way round.
+    """
+    ranked, named = sorted(means, key=lambda method: -means[method]), dict[str, str]()
+    for place, mark in enumerate((text.BOLD, text.UNDERLINE), start=1):
+        others = ranked[place:]
+        if not others or not all({(ranked[place - 1], m), (m, ranked[place - 1])} & {*real} for m in others):
+            break
+        named[ranked[place - 1]] = mark
+    return named

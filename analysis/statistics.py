@@ -3,18 +3,20 @@
 Symbols: n problems of a benchmark, K samples a problem, S training seeds, B benchmarks; p_i = mean of problem i.
 Accuracies are fractions in [0, 1]. Intervals are two-sided t intervals, 95% unless said.
 
-Sources: Miller 2024 "Adding Error Bars to Evals" (problems as clusters, paired differences); Chen et al. 2021 (pass@k);
-Cornfield and Tukey 1956 (variance of the mean of a crossed problems x seeds table); Satterthwaite 1946; Holm 1979;
-Schuirmann 1987 (two one-sided tests); Dunnett 1955 (many against one).
+Sources: Miller 2024 "Adding Error Bars to Evals" (problems as clusters, paired differences); Cornfield and Tukey 1956
+(variance of the mean of a crossed problems x seeds table); Satterthwaite 1946; Holm 1979; Schuirmann 1987 (two
+one-sided tests); Dunnett 1955 (many against one).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
+from bapo.evaluation.scores import standard_error
 
 CONFIDENCE = 0.95
 
@@ -47,6 +49,20 @@ class Estimate:
         return self.mean + self.half_width
 
     @property
+    def ends(self) -> tuple[float, float, float]:
+        """Return mean, low and high."""
+        return self.mean, self.low, self.high
+
+    @property
+    def points(self) -> tuple[float, float, float]:
+        """Return a fraction's mean, low and high in percent or points."""
+        return self.times(100).ends
+
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate in another unit, of which there are ``factor`` in one of this."""
+        return Estimate(factor * self.mean, factor * self.se, self.df)
+
+    @property
     def p(self) -> float:
         """Two-sided p-value of "the mean is 0". Without any spread: 1 at exactly 0, else 0."""
         from scipy.special import stdtr
@@ -70,14 +86,14 @@ class Estimate:
 
 
 def clustered(outcomes: np.ndarray) -> Estimate:
-    """Accuracy with the error for NEW problems: SE = sqrt(sum (p_i - p)^2 / (n (n - 1))), t with n - 1.
+    """Accuracy with the error for NEW problems (:func:`bapo.evaluation.scores.standard_error`), t with n - 1.
 
     outcomes: 0/1 [n, K], or p_i [n]. The K samples of a problem are one cluster: they are not K independent facts.
     """
     p = np.asarray(outcomes, dtype=np.float64)
     p = p if p.ndim == 1 else p.mean(axis=-1)
-    n = len(p)
-    return Estimate(float(p.mean()), float(np.sqrt(p.var(ddof=1) / n)) if n > 1 else float("nan"), n - 1)
+    se = standard_error(p.tolist())
+    return Estimate(float(p.mean()), float("nan") if se is None else se, len(p) - 1)
 
 
 def sampling_noise(outcomes: np.ndarray) -> np.ndarray:
@@ -87,19 +103,6 @@ def sampling_noise(outcomes: np.ndarray) -> np.ndarray:
     """
     (n, k), p = outcomes.shape[-2:], outcomes.mean(axis=-1)
     return np.sqrt((p * (1 - p)).sum(axis=-1) / (k - 1 or np.nan)) / n
-
-
-def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
-    """Unbiased pass@k of each problem: 1 - C(K - c, k) / C(K, k), as a product that cannot overflow.
-
-    correct: c, integers in 0..K, of any shape; samples: K. Chen et al. 2021, section 2.1.
-    """
-    if not 1 <= k <= samples:
-        raise ValueError(f"pass@{k} needs 1 <= k <= {samples} samples")
-    # C(K-c, k) / C(K, k) = prod over i = 0..k-1 of (K - c - i) / (K - i); a factor 0 once K - c < k
-    i = np.arange(k)
-    factors = np.clip((samples - correct)[..., None] - i, 0, None) / (samples - i)
-    return 1.0 - factors.prod(axis=-1)
 
 
 # ------------------------------------------------------------------------------------------------ several seeds
@@ -113,7 +116,8 @@ class OverSeeds:
     both: with the error for new problems AND new training seeds; NaN where a trained side has one seed.
     falling: the part of problems.se^2 that more seeds lower as 1 / S (interaction, sampling); NaN likewise.
     seeds: of the trained side that has fewest; freedom: degrees of freedom that one more seed adds, 2 for a difference
-    of two trained sides with seeds of their own.
+    of two trained sides with seeds of their own. seed_means [S]: the number of each seed; by_seed: of a difference, by
+    the training seeds that both sides have, empty where their seeds are independent.
     """
 
     problems: Estimate
@@ -121,6 +125,8 @@ class OverSeeds:
     falling: float = float("nan")
     seeds: int = 1
     freedom: float = 1.0
+    seed_means: tuple[float, ...] = ()
+    by_seed: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -136,27 +142,10 @@ class OverSeeds:
         """Return the stricter estimate that the data allow."""
         return self.both if self.several_seeds else self.problems
 
-
-@dataclass(frozen=True)
-class SeedMean(OverSeeds):
-    """A mean over training seeds and problems. seed_means [S]: each seed's accuracy."""
-
-    seed_means: tuple[float, ...] = ()
-
     @property
     def seed_sd(self) -> float:
         """Standard deviation between training seeds (S - 1 in the denominator); NaN for one seed."""
-        return float(np.std(self.seed_means, ddof=1)) if self.seeds > 1 else float("nan")
-
-
-@dataclass(frozen=True)
-class SeedDifference(OverSeeds):
-    """a minus b on the same problems.
-
-    by_seed: the differences of the training seeds that both have; empty where the seeds of the two are independent.
-    """
-
-    by_seed: Mapping[int, float] = field(default_factory=dict)
+        return float(np.std(self.seed_means, ddof=1)) if len(self.seed_means) > 1 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -176,9 +165,8 @@ class Side:
 
 
 def _problem_variance(columns: Sequence[np.ndarray]) -> tuple[float, float]:
-    """(V, df) of the average over B benchmarks of problem means x_b [n_b]: V = sum V_b / B^2, V_b = var(x_b) / n_b."""
-    parts = [(x.var(ddof=1) / len(x) if len(x) > 1 else np.nan, len(x) - 1) for x in columns]
-    return combined([(v / len(columns) ** 2, df) for v, df in parts])
+    """(V, df) of the average over B benchmarks of problem means x_b [n_b]: V = sum SE_b^2 / B^2."""
+    return combined([(e.se**2 / len(columns) ** 2, e.df) for e in map(clustered, columns)])
 
 
 def combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -243,7 +231,7 @@ def _parts(means: Sequence[np.ndarray], trained: Sequence[Sequence[np.ndarray]])
     }
 
 
-def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
+def mean_over_seeds(*benchmarks: np.ndarray) -> OverSeeds:
     """Return the mean over S seeds and n problems of one benchmark, or the average of the means of several.
 
     benchmarks: problems' means [S, n_b] each, the same seeds in the same order in all of them. Each problem is averaged
@@ -251,7 +239,7 @@ def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
     """
     seed_means = np.mean([t.mean(axis=1) for t in benchmarks], axis=0)
     parts = _parts([t.mean(axis=0) for t in benchmarks], [benchmarks])
-    return SeedMean(**parts, seed_means=tuple(map(float, seed_means)))
+    return OverSeeds(**parts, seed_means=tuple(map(float, seed_means)))
 
 
 def aligned(a: Side, b: Side) -> tuple[Side, Side]:
@@ -261,7 +249,7 @@ def aligned(a: Side, b: Side) -> tuple[Side, Side]:
     return a, b
 
 
-def difference(a: Side, b: Side) -> SeedDifference:
+def difference(a: Side, b: Side) -> OverSeeds:
     """Return the mean of a minus the mean of b, by the one rule of pairing (docs/evaluation.md, "Comparing two rows").
 
     Problems are paired, and so are the training seeds that both sides have: what two runs of one seed share (base,
@@ -274,14 +262,13 @@ def difference(a: Side, b: Side) -> SeedDifference:
         raise ValueError("a difference needs the same benchmarks with the same problems on both sides")
     if a.seeds and a.seeds == b.seeds:
         mean = mean_over_seeds(*[i - j for i, j in zip(x, y, strict=True)])
-        by_seed = dict(zip(a.seeds, mean.seed_means, strict=True))
-        return SeedDifference(mean.problems, mean.both, mean.falling, len(a.seeds), by_seed=by_seed)
+        return replace(mean, by_seed=dict(zip(a.seeds, mean.seed_means, strict=True)))
     trained = [tables for tables, side in ((x, a), (y, b)) if side.seeds]
     parts = _parts([i.mean(axis=0) - j.mean(axis=0) for i, j in zip(x, y, strict=True)], trained)
-    return SeedDifference(**parts, freedom=2.0 if len(trained) == 2 else 1.0)
+    return OverSeeds(**parts, freedom=2.0 if len(trained) == 2 else 1.0)
 
 
-def unpaired(a: Side, b: Side) -> SeedDifference:
+def unpaired(a: Side, b: Side) -> OverSeeds:
     """Return the mean of a minus the mean of b, paired by problem and not by seed: each side adds its own excess."""
     return difference(a, Side(b.tables, [-1 - seed for seed in b.seeds]))
 
@@ -292,10 +279,10 @@ def pooled(rows: Sequence[Side], a: Side, b: Side) -> Estimate:
     It is the mixed model of method (fixed), problem, problem x method and seed (random), with one variance of seeds for
     all methods. Its REML estimates are these mean squares, as the table is balanced, unless the excess falls below 0.
     """
-    found = [(len(row.tables[0]), *_seed_variance(row.tables)) for row in rows]
-    freedom = sum(df for *_, df in found)
+    of_rows = [(len(row.tables[0]), *_seed_variance(row.tables)) for row in rows]
+    freedom = sum(df for *_, df in of_rows)
     excess, variance = (
-        sum(seeds * parts[i] * parts[2] for seeds, *parts in found) / freedom for i in (0, 1)
+        sum(seeds * parts[i] * parts[2] for seeds, *parts in of_rows) / freedom for i in (0, 1)
     )  # of one seed's mean
     seeds = sum(1 / len(side.tables[0]) for side in (a, b))
     means = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(a.tables, b.tables, strict=True)]

@@ -24,7 +24,7 @@ STRICT = ConfigDict(extra="forbid")  # a field that does not exist is a mistake
 
 
 @dataclass(frozen=True)
-class Cell(order.Cell):
+class StudyRun(order.Cell):
     """One training run with its folder."""
 
     __pydantic_config__ = STRICT
@@ -63,10 +63,10 @@ class Block:
     task_title: str
     model_title: str
     base: Base | None
-    methods: Mapping[str, tuple[Cell, ...]]  # in the paper's row order; the cells of each by seed
+    methods: Mapping[str, tuple[StudyRun, ...]]  # in the paper's row order; the cells of each by seed
     benchmarks: tuple[tuple[str, str], ...]  # (name, title)
     roles: Mapping[str, str]  # benchmark -> the paper's column whose part it plays
-    paper_model: str | None  # as in Cell
+    paper_model: str | None  # as in StudyRun
 
     @property
     def title(self) -> str:
@@ -85,11 +85,11 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class StudyFile:
     """The fields of a study file, which the workflow writes as JSON, and its runs by task and model."""
 
     __pydantic_config__ = STRICT
-    cells: Annotated[tuple[Cell, ...], Field(min_length=1)]
+    cells: Annotated[tuple[StudyRun, ...], Field(min_length=1)]
     bases: tuple[Base, ...] = ()
     #: task -> name, title[, the paper's name] of each
     benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
@@ -111,11 +111,11 @@ class Study:
         return tuple(_block(self, *place) for place in dict.fromkeys((s.task, s.model) for s in self.starts))
 
     @property
-    def starts(self) -> tuple[Cell | Base, ...]:
+    def starts(self) -> tuple[StudyRun | Base, ...]:
         """Return all runs and base models."""
         return (*self.cells, *self.bases)
 
-    def of(self, blocks: Sequence[Block]) -> Study:
+    def of(self, blocks: Sequence[Block]) -> StudyFile:
         """Return the study with the runs of these blocks alone."""
         cells = tuple(cell for block in blocks for runs in block.methods.values() for cell in runs)
         return replace(self, cells=cells, bases=tuple(block.base for block in blocks if block.base))
@@ -137,9 +137,9 @@ class Study:
         return workflow_command([f"runs_{name}" for name in self.name.split()], self.config)
 
 
-def load(path: Path) -> Study:
+def load(path: Path) -> StudyFile:
     """Read a study file. Raises UserError naming file, field and cure."""
-    file: Study = validate.read(Study, read_json(path), path)
+    file: StudyFile = validate.read(StudyFile, read_json(path), path)
     for task in (start.task for start in file.starts):
         if not file.benchmarks.get(task):
             raise wrong(path, f"benchmarks.{task}", None, "is missing; list its [name, title, paper's name]")
@@ -159,7 +159,7 @@ def placed(file: Path, run: Path, depth: int) -> Path:
     return file.parent.parent.joinpath(*run.parts[-depth:]) if file.parent.name == "studies" else run
 
 
-def _block(study: Study, task: str, model: str) -> Block:
+def _block(study: StudyFile, task: str, model: str) -> Block:
     cells = [c for c in study.cells if (c.task, c.model) == (task, model)]
     base = next((b for b in study.bases if (b.task, b.model) == (task, model)), None)
     first = (*cells, base)[0]
@@ -191,7 +191,7 @@ def replicates(blocks: Sequence[Block]) -> Sequence[Block]:
     return [replace(blocks[0], model_title=f"{len(blocks)} base models", base=None, methods=methods)]
 
 
-def finished(start: Cell | Base, evaluated: bool) -> bool:
+def finished(start: StudyRun | Base, evaluated: bool) -> bool:
     """Return whether a run is finished; evaluated: whether its evaluation is."""
     return (start.run / ("eval" if evaluated else "") / SUMMARY).exists()
 
@@ -203,9 +203,36 @@ def pruned(block: Block, evaluated: bool = True) -> Block:
     return replace(block, base=base, methods={m: cells for m, cells in methods.items() if cells})
 
 
-def evaluated(study: Study) -> Study:
+def evaluated(study: StudyFile) -> StudyFile:
     """Return what is evaluated of a study already."""
     return study.of([pruned(block) for block in study.blocks])
+
+
+def load_studies(files: Sequence[Path]) -> dict[str, StudyFile]:
+    """Read studies by their name, or their file's."""
+    return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
+
+
+def merged(studies: Sequence[StudyFile]) -> StudyFile:
+    """Return one study with the runs of all: a block a task and model, each run once.
+
+    A method that is tuned in one study and not in another is two methods: the runs of the first study count.
+    """
+    cells: dict[tuple[str, str, str, int], StudyRun] = {}
+    tuned: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for cell in (cell for study in studies for cell in study.cells):
+        method = (cell.task, cell.model, cell.method)
+        if tuned.setdefault(method, cell.tuned) == cell.tuned:
+            cells[*method, cell.seed] = cell
+    bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
+    benchmarks = {task: named for study in reversed(studies) for task, named in study.benchmarks.items()}
+    return replace(
+        studies[0],
+        name=" ".join(study.name for study in studies),
+        cells=tuple(cells.values()),
+        bases=tuple(bases.values()),
+        benchmarks=benchmarks,
+    )
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,9 @@ def words(*keys: str, **fields: object) -> list[str]:
     return [sentence.format(**fields) for key in keys for sentence in sentences[key]]
 
 
-def number(value: float | None, digits: int = 1) -> str:
+def number(value: float | None, digits: int = 1, missing: str = MISSING) -> str:
     """12.34 -> "12.3"; a missing value -> an en dash."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+    return missing if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int = 1) -> str:
@@ -85,30 +85,35 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-def percent(estimate: Estimate) -> str:
+def ends(row: Mapping[str, Any], name: str = "") -> tuple[float, float, float]:
+    """Return a number of a row with its 95% interval: NAME, NAME_low, NAME_high, or mean, low, high."""
+    first, *others = (f"{name}{end}" for end in ("", "_low", "_high")) if name else ("mean", "low", "high")
+    return row.get(first, math.nan), *(row.get(other, math.nan) for other in others)
+
+
+def percent(mean: float, low: float, high: float) -> str:
     """Return a share and the half-width of its 95% interval in percent: "31.2 ± 1.4"."""
-    return f"{number(100 * estimate.mean)} ± {number(100 * estimate.half_width)}"
+    return f"{number(mean)} ± {number((high - low) / 2)}"
 
 
-def interval(estimate: Estimate, unit: float = 100) -> str:
-    """Return the 95% interval in points: "-0.3 to +2.7". unit: of the estimate, in points."""
-    return f"{signed(unit * estimate.low)} to {signed(unit * estimate.high)}"
+def interval(low: float, high: float) -> str:
+    """Return a 95% interval: "-0.3 to +2.7"."""
+    return f"{signed(low)} to {signed(high)}"
 
 
-def change(estimate: Estimate, unit: float = 100) -> str:
-    """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)". unit: as in :func:`interval`."""
-    return f"{signed(unit * estimate.mean)} ({interval(estimate, unit)})"
+def change(mean: float, low: float, high: float, form: Callable[[float], str] = signed) -> str:
+    """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)"; a missing one: an en dash."""
+    return f"{form(mean)} ({form(low)} to {form(high)})" if math.isfinite(mean) else MISSING
 
 
-def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:
-    """Return fields of an estimate in points or percent, named PREFIXfieldSUFFIX: columns of a CSV file."""
-    return {f"{prefix}{field}{suffix}": 100 * getattr(estimate, field) for field in fields}
+def points(estimate: Estimate | None, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:
+    """Return fields of an estimate in points or percent, named PREFIXfieldSUFFIX: CSV columns; NaN without one."""
+    return {f"{prefix}{field}{suffix}": 100 * getattr(estimate, field, math.nan) for field in fields}
 
 
 def columns(name: str, estimate: Estimate | None, *fields: str) -> dict[str, float]:
-    """Return the mean as NAME and fields as NAME_field, as :func:`points`; NaN without an estimate."""
-    named = {name: "mean"} | {f"{name}_{field}": field for field in fields}
-    return {column: 100 * getattr(estimate, field, math.nan) for column, field in named.items()}
+    """Return the mean as NAME and fields as NAME_field, as :func:`points`."""
+    return {name: 100 * getattr(estimate, "mean", math.nan)} | points(estimate, *fields, prefix=f"{name}_")
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:

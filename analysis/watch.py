@@ -1,31 +1,58 @@
-"""``bapo watch``: one table of a scale's runs, a row a method: what is done, what runs, and how far it is.
+"""What runs: ``bapo watch``, a table of a scale's runs, and the line that Snakemake's process shows while it works.
 
-It reads study files, summaries and the ends of logs, and writes nothing.
+The table has a row a method: what is done, what runs, and how far it is. It is made of study files, summaries and the
+ends of logs. The line listens to Snakemake's log (``workflows/progress.smk`` adds it), which says when jobs begin and
+end.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
 from collections.abc import Sequence
+from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.file_proxy import FileProxy
+from rich.live import Live
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
+from snakemake.logging import LogEvent
 
+from analysis.products import FIRST_LOOK
 from analysis.study import load
-from analysis.text import number
+from analysis.text import duration, number
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
 
 #: a job without a summary counts as running while its log is younger: seconds
 FRESH = 600.0
-#: bytes of a log that are read, from its end
-TAIL = 1 << 12
+#: bytes of a log that are read, from its end, and how many lines of them are shown of a job that has failed
+TAIL, SHOWN = 1 << 14, 15
+#: seconds between two lines of progress where a line cannot be drawn again
+INTERVAL = 60.0
+#: what Snakemake says of every job, and its announcement of a choice
+HIDDEN = {LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.PROGRESS, LogEvent.GROUP_INFO}
+CHOICE = "Select jobs to execute..."
+#: with which it answers Ctrl-C and SIGTERM: what it says of each job that ends then is no error to look into
+INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
+
+
+def log_end(log: Path, count: int) -> list[str]:
+    """Return the last lines of a log that are not blank, without control characters. Raises OSError without one."""
+    with open(log, "rb") as handle:
+        handle.seek(max(0, log.stat().st_size - TAIL))
+        lines = [line for line in handle.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    return [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", line).rstrip() for line in lines[-count:]]
+
+
+# ------------------------------------------------------------------------------------------------ bapo watch
 
 
 def rows_of(home: Path) -> pd.DataFrame:
@@ -40,30 +67,26 @@ def rows_of(home: Path) -> pd.DataFrame:
     studies = [*map(load, files)]
     places = [b.run.parts[-3:] for s in studies for b in s.bases] + [c.run.parts[-4:] for s in studies for c in s.cells]
     rows = pd.DataFrame([_run(home, place) for place in dict.fromkeys(places)])
-    kept = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}
-    return rows.groupby(["task", "model", "method"], sort=False).agg(runs=("done", "size"), **kept)
+    aggregates = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}
+    return rows.groupby(["task", "model", "method"], sort=False).agg(runs=("done", "size"), **aggregates)
 
 
 def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
     """Return what is known of one run. place: task, model, method and seed; the folder of a tuned run says more."""
     names = dict(zip(("task", "model", "method"), place, strict=False))
     run, log, ended = home.joinpath(*place), Path(*place).with_suffix(".log"), home.joinpath(*place, "eval", SUMMARY)
-    found = read_json(ended)["benchmarks"] if ended.exists() else {}
-    accuracy = sum(b["accuracy"] for b in found.values()) / len(found) if found else math.nan
+    benchmarks = read_json(ended)["benchmarks"] if ended.exists() else {}
+    accuracy = sum(b["accuracy"] for b in benchmarks.values()) / len(benchmarks) if benchmarks else math.nan
     made = "train" / log if len(place) > 3 else Path("base", place[0], f"{place[1]}.log")
     jobs = (("train", run / SUMMARY, home / "logs" / made), ("evaluate", ended, home / "logs" / "evaluate" / log))
     running = [(kind, said) for kind, summary, said in jobs if not summary.exists() and said.exists()]
-    now = [f"{k} {place[-1]}: {last_line(p)}\n" for k, p in running if time.time() - p.stat().st_mtime < FRESH]
+    now = [
+        f"{k} {place[-1]}: {''.join(log_end(p, 1)).strip()}\n"
+        for k, p in running
+        if time.time() - p.stat().st_mtime < FRESH
+    ]
     done = {"done": (run / SUMMARY).exists(), "evaluated": ended.exists()}
     return names | done | {"accuracy": accuracy, "now": "".join(now)}
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of a log without control characters; "" where it is empty."""
-    with open(log, "rb") as handle:
-        handle.seek(max(0, log.stat().st_size - TAIL))
-        lines = handle.read().decode("utf-8", "replace").splitlines()
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", next((line for line in reversed(lines) if line.strip()), "")).strip()
 
 
 def watch(home: Path) -> None:
@@ -78,3 +101,74 @@ def watch(home: Path) -> None:
         shown.add_row(*map(Text, [*names, *numbers, row["now"].strip()]))
     console = Console()
     Console(width=max(console.width, 140) if not console.is_terminal else None).print(shown)
+
+
+# ------------------------------------------------------------------------------------------------ Snakemake's line
+
+
+class ProgressLine(logging.Handler):
+    """A handler in place of Snakemake's own ``usual``, which still says what is no progress, errors above all.
+
+    On a terminal the line is drawn again; elsewhere a line is written now and then, without control characters.
+    The first look is shown as soon as it is there.
+    """
+
+    def __init__(self, usual: logging.StreamHandler[Any], total: int) -> None:
+        super().__init__()
+        self.usual, self.done, self.total, self.shown, self.interrupted = usual, 0, total, 0.0, False
+        self.begun, self.running = time.monotonic(), dict[int, LogRecord]()
+        self.console = Console(file=usual.stream, force_terminal=usual.stream.isatty(), highlight=False)
+        self.live = None
+        if usual.stream.isatty() and not self.console.is_dumb_terminal:
+            self.live = Live(console=self.console, get_renderable=self.words, refresh_per_second=1, transient=True)
+            self.live.start()
+            usual.setStream(FileProxy(self.console, usual.stream))  # above the line
+
+    def emit(self, record: LogRecord) -> None:
+        """Count what Snakemake says, and hand on the rest."""
+        said: Any = record
+        event = getattr(record, "event", None)
+        if event == LogEvent.JOB_INFO:
+            self.running[said.jobid] = record
+        elif event == LogEvent.JOB_FINISHED:
+            self._ended(self.running.pop(said.job_id, None))
+        elif event == LogEvent.PROGRESS:
+            self.done, self.total = said.done, said.total
+            if self.live is None and time.monotonic() - self.shown >= INTERVAL:
+                self._say(self.words())
+                self.shown = time.monotonic()
+        if event in HIDDEN or record.msg == CHOICE or self.interrupted:
+            return
+        self.interrupted = str(record.msg).startswith(INTERRUPTED)
+        self.usual.handle(record)
+        if event == LogEvent.JOB_ERROR:
+            self.running.pop(said.jobid, None)
+            for log in map(Path, said.log):
+                lines = log_end(log, SHOWN) if log.exists() else ["the job wrote no log"]
+                self._say(Text("\n".join([f"The end of {log}:", *(f"    {line}" for line in lines)])))
+
+    def end(self) -> None:
+        """Take the line away; what comes after it is handed on as before."""
+        if self.live is not None:
+            self.live.stop()
+
+    def _ended(self, job: Any) -> None:
+        if job and job.rule_name == FIRST_LOOK:
+            look = Path(job.output[0]).read_text(encoding="utf-8")
+            page = re.sub(r"^!\[.*\n?", "", look, flags=re.MULTILINE).rstrip()
+            self._say(Markdown(page) if self.live else Text(page))
+
+    def _say(self, words: RenderableType) -> None:
+        self.console.print(words, soft_wrap=self.live is None)
+
+    def words(self) -> Text:
+        """Return the line of this moment. The time left assumes the pace so far."""
+        jobs: list[Any] = [*self.running.values()]
+        now = [f"{j.rule_msg or j.rule_name} ({duration(time.time() - j.created)})" for j in jobs]
+        shown = "; ".join(now[:2]) + (f"; and {len(now) - 2} more" if len(now) > 2 else "")
+        words = f"{self.done} of {self.total} jobs done"
+        if self.done:
+            seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
+            words += f", at this pace {duration(seconds)} left"
+        words += f"; now {shown}" if now else ""
+        return Text(words, no_wrap=self.live is not None, overflow="ellipsis", style="cyan" if self.live else "")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from analysis import results, statistics, study
-from analysis.evidence import unpack
+from analysis.exchange.evidence import unpack
 from analysis.figures import overview
 
 EVIDENCE = Path(__file__).resolve().parents[1] / "evidence"
@@ -41,7 +41,7 @@ print(
 # %%
 table1_seeds = studies[0]
 countdown = next(block for block in table1_seeds.blocks if block.task == "countdown")
-row = {found.method: found for found in results.collect(countdown, table1_seeds)}
+row = results.collect(countdown, table1_seeds)
 bapo, grpo = (row[method].side(results.AVERAGE) for method in ("bapo", "grpo"))
 for name, compare in (("paired", statistics.difference), ("unpaired", statistics.unpaired)):
     estimate = compare(bapo, grpo).tested

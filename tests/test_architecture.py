@@ -17,7 +17,7 @@ from support.paths import ROOT
 
 #: what every folder may import
 GROUND = {"bapo", "bapo.errors", "bapo.processes", "bapo.project", "bapo.seeds", "bapo.validate"}
-READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places"}
+READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places", "bapo.evaluation.scores"}
 TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.gpu"}
 TRAIN |= {"bapo.engines.shared", "bapo.graders"}
 #: folder -> the folders and modules that it may import beside itself and GROUND; the longest name that fits is taken
@@ -48,7 +48,7 @@ ARROWS = {
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
-    "analysis.evidence": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
+    "analysis.exchange": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
     "analysis.figures.batch": READ_A_RUN | {"bapo.algorithm"},  # the names of origins
 }

@@ -48,7 +48,7 @@ def judged():
     """List the studies that the ledger reads."""
     if products.own_studies(SETTINGS.scale):
         raise UserError("claims: this project has none; the claim check is that of the suite's own studies")
-    return products.judged(SETTINGS.scale, SCALE)
+    return products.studies_of_claims(SETTINGS.scale, SCALE)
 
 
 def runs_of_claims(wildcards):

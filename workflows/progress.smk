@@ -1,4 +1,4 @@
-# What a reader sees first, while jobs run (analysis/live.py) and at the end: results that exist, the log that says why.
+# What a reader sees first, while jobs run (analysis/watch.py) and at the end: results that exist, the log that says why.
 
 import subprocess
 
@@ -32,7 +32,7 @@ def run_priority(wildcards):
 
 def show_progress():
     """Show one line of progress instead of all that the jobs print. Logs have the rest."""
-    from analysis.live import Line
+    from analysis.watch import ProgressLine
 
     if workflow.touch or not workflow.is_main_process:
         return
@@ -42,7 +42,7 @@ def show_progress():
         return
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
-    line = Line(usual, len(set(workflow.dag.needrun_jobs())))
+    line = ProgressLine(usual, len(set(workflow.dag.needrun_jobs())))
     logger.removeHandler(usual)
     logger.addHandler(line)
     SHOWN.append(line)

@@ -13,14 +13,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from analysis import reading, style, text
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
 
@@ -74,9 +74,9 @@ def expected(weights: np.ndarray, correct: np.ndarray, tries: np.ndarray, group_
 
     weights: its policy's distribution of p [..., P]; correct, tries [N]: what the prompt has shown since it was stored.
     """
-    seen = GRID ** correct[:, None] * (1 - GRID) ** (tries - correct)[:, None]  # [N, P]
+    likelihood = GRID ** correct[:, None] * (1 - GRID) ** (tries - correct)[:, None]  # [N, P]
     again = passing(group_size, c1) @ binomial(group_size)
-    return (weights @ (seen * again).T) / (weights @ seen.T)
+    return (weights @ (likelihood * again).T) / (weights @ likelihood.T)
 
 
 # ------------------------------------------------------------------------------------------------ the runs
@@ -104,8 +104,8 @@ class Tries:
         fitted = fit(histograms + 1e-9)  # a window without one of the drawn prompts says nothing
         chance = np.empty((*weights.shape[:-1], len(self.table)))
         for window, rows in self.table.groupby("window"):
-            seen = rows["correct"].to_numpy(), rows["tries"].to_numpy()
-            chance[..., rows.index] = expected(fitted[..., window, :], *seen, self.size, self.c1)
+            answers = rows["correct"].to_numpy(), rows["tries"].to_numpy()
+            chance[..., rows.index] = expected(fitted[..., window, :], *answers, self.size, self.c1)
         return chance
 
 
@@ -156,46 +156,29 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
     return Tries(size, c1, tuple(names), fresh, pd.DataFrame(rows, columns=columns))
 
 
-def of_method(block: Block, method: str, study: Study) -> dict[int, Tries]:
+def of_method(block: Block, method: str, study: StudyFile) -> dict[int, Tries]:
     """Return the re-evaluations of each seed that has any. Raises UserError naming a broken run."""
-    found = {}
+    runs = {}
     for cell in block.methods[method]:
         c1 = reading.config(cell).get("method", {}).get("c1")
         if c1 is not None and (tries := tries_of(reading.table(cell, GROUPS, study, COLUMNS), float(c1))):
-            found[cell.seed] = tries
-    return found
+            runs[cell.seed] = tries
+    return runs
 
 
 # ------------------------------------------------------------------------------------------------ the measure
 
 
-@dataclass(frozen=True)
-class Admission:
-    """Re-evaluations of one method: of prompts stored at ``stored`` correct answers, None for all of them.
-
-    count, prompts: of them, over all seeds; admitted, expected, difference: shares, with a standard error over prompts
-    and seeds, t with S - 1 degrees of freedom (over the prompts alone where there is one seed). by_seed: differences.
-    """
-
-    stored: int | None
-    count: int
-    prompts: int
-    admitted: Estimate
-    expected: Estimate
-    difference: Estimate
-    by_seed: Mapping[int, float]
-
-    def row(self, size: int) -> dict[str, object]:
-        """Return a row of the figure's data, in percent. size: G."""
-        row: dict[str, object] = {"stored": "all" if self.stored is None else f"{self.stored}/{size}"}
-        row |= {"reevaluations": self.count, "prompts": self.prompts, "seeds": len(self.by_seed)}
-        for name in ("admitted", "expected", "difference"):
-            row |= text.columns(name, getattr(self, name), "low", "high")
-        return row | {f"difference_seed_{s}": 100 * d for s, d in self.by_seed.items()}
+#: shares of re-evaluations, with a standard error over prompts and seeds
+SHARES = ("admitted", "expected", "difference")
 
 
-def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]:
-    """Return the measure by what the stored group showed, and last over all; nothing without runs. runs: by seed.
+def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[dict[str, Any]]:
+    """Return a row for each number of correct answers of the stored group, and last one over all; none without runs.
+
+    stored: that number, None for all; count, prompts: re-evaluations and their prompts over all seeds; by_seed: the
+    differences; SHARES: estimates, t with S - 1 degrees of freedom, or over the prompts where there is one seed.
+    runs: by seed.
 
     The error is a bootstrap's that draws seeds and prompts at once (Owen 2007): one draw of the prompts holds for all
     seeds, which share them, and the distributions of p are fitted anew to each.
@@ -220,7 +203,7 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]
     return [_admission(kind, table, count, chance) for kind in (*sorted(set(table["stored"])), None)]
 
 
-def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chances: np.ndarray) -> Admission:
+def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chances: np.ndarray) -> dict[str, Any]:
     """counts: how often each re-evaluation counts in each draw [draws + 1, N]; a draw without one says nothing."""
     mine = table if stored is None else table[table["stored"] == stored]
     n, prompts = counts[:, mine.index], mine["prompt"].nunique()
@@ -228,30 +211,35 @@ def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chan
     total, passed, chance = parts.sum(axis=-1)  # [draws + 1] each
     shares = np.stack([passed, chance]) / np.where(total > 0, total, np.nan)
     numbers = np.stack([*shares, shares[0] - shares[1]])
-    own = pd.DataFrame(parts[:, 0].T).groupby(mine["seed"].to_numpy()).sum()
-    by_seed = ((own[1] - own[2]) / own[0]).to_dict()
+    sums = pd.DataFrame(parts[:, 0].T).groupby(mine["seed"].to_numpy()).sum()
+    by_seed = ((sums[1] - sums[2]) / sums[0]).to_dict()
     df = (len(by_seed) if len(by_seed) > 1 else prompts) - 1
     errors = np.nanstd(numbers[:, 1:], axis=1, ddof=1)
-    admitted, expected, difference = (
-        Estimate(float(m), float(e), df) for m, e in zip(numbers[:, 0], errors, strict=True)
-    )
-    return Admission(stored, len(mine), prompts, admitted, expected, difference, by_seed)
+    estimates = [Estimate(float(m), float(e), df) for m, e in zip(numbers[:, 0], errors, strict=True)]
+    row = {"stored": stored, "count": len(mine), "prompts": prompts, "by_seed": by_seed}
+    return row | dict(zip(SHARES, estimates, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------ the figure
 
 
-def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
+def x2_admission(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Return the figure and its data, in percent."""
     reading.require_runs(study)
     rows = []
     for block in study.blocks:
         for method in block.methods:
-            if runs := of_method(block, method, study):
-                where = [block.title] if len(study.blocks) > 1 else []
-                title = "\n".join([*textwrap.wrap(block.plain_title(method), 33), *where])
-                size = next(iter(runs.values())).size
-                rows += [{**block.keys(method), "title": title, **a.row(size)} for a in admissions(runs)]
+            runs = of_method(block, method, study)
+            where = [block.title] if len(study.blocks) > 1 else []
+            title = "\n".join([*textwrap.wrap(block.plain_title(method), 33), *where])
+            for one in admissions(runs):
+                size, seeds = next(iter(runs.values())).size, one["by_seed"]
+                kind = "all" if one["stored"] is None else f"{one['stored']}/{size}"
+                row = {**block.keys(method), "title": title, "stored": kind, "reevaluations": one["count"]}
+                row |= {"prompts": one["prompts"], "seeds": len(seeds)}
+                for name in SHARES:
+                    row |= text.columns(name, one[name], "low", "high")
+                rows.append(row | {f"difference_seed_{s}": 100 * d for s, d in seeds.items()})
     if not rows:
         return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
     frame = pd.DataFrame(rows)

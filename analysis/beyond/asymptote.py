@@ -7,7 +7,7 @@ and c_mid where half of A - R_0 is gained. Seeds are averaged before a fit, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from analysis.page import Page, Table
 from analysis.products import ASYMPTOTE
 from analysis.reading import NotRecorded
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import STEPS
 
@@ -68,8 +68,8 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
 
     bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # of A, B, and c_mid as a share of all that was spent
     guess = (min(1.0, float(accuracy.max()) + 0.02), 1.0, 0.3)
-    found, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
-    return Fit(start, float(found[0]), float(found[1]), float(found[2]) * end)
+    parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
+    return Fit(start, float(parameters[0]), float(parameters[1]), float(parameters[2]) * end)
 
 
 def prediction_error(spent: np.ndarray, accuracy: np.ndarray) -> float:
@@ -97,7 +97,7 @@ class Curves:
         return fit(*mean).asymptote if name == ASYMPTOTE else prediction_error(*mean)
 
 
-def read(block: Block, method: str, study: Study, against: str) -> Curves:
+def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of SPENT.
 
     Raises NotRecorded where checkpoints were not evaluated, or their cost was not recorded.
@@ -130,19 +130,19 @@ def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DR
         return curves.measure(measure, seeds) - (minus.measure(measure, seeds) if minus else 0.0)
 
     random = np.random.default_rng(0)
-    found = [value([int(s) for s in random.choice(curves.seeds, len(curves.seeds))]) for _ in range(draws)]
-    return Estimate(value(None), float(np.std(found, ddof=1)), len(curves.seeds) - 1)
+    values = [value([int(s) for s in random.choice(curves.seeds, len(curves.seeds))]) for _ in range(draws)]
+    return Estimate(value(None), float(np.std(values, ddof=1)), len(curves.seeds) - 1)
 
 
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def _rows(block: Block, study: Study) -> Iterator[Mapping[str, Any]]:
+def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
     """Yield a row a method and cost, in percent and points; methods without evaluated checkpoints have none."""
     for against in SPENT:
         read_before = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
         for method, curves in read_before.items():
-            found = fit(*curves.mean())
+            sigmoid = fit(*curves.mean())
             reference = read_before.get(study.reference)
             differs = estimate(curves, reference, ASYMPTOTE) if reference and method != study.reference else None
             yield {
@@ -151,14 +151,14 @@ def _rows(block: Block, study: Study) -> Iterator[Mapping[str, Any]]:
                 "against": against,
                 "seeds": len(curves.seeds),
                 **text.columns("asymptote", estimate(curves, None, ASYMPTOTE), "low", "high"),
-                "steepness": found.steepness,
-                "middle": found.middle,
+                "steepness": sigmoid.steepness,
+                "middle": sigmoid.middle,
                 **text.columns("prediction_error", estimate(curves, None, "prediction_error"), "low", "high"),
                 **text.columns("minus_reference", differs, "low", "high"),
             }
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write asymptote_STUDY.csv, .md and .tex. Raises UserError where no method has evaluated checkpoints."""
     numbers, tables = [], []
     for block in study.blocks:
@@ -168,11 +168,11 @@ def write(study: Study, out: Path) -> list[Path]:
             cells = [
                 {
                     "Method": row["title"],
-                    "Asymptote, %": _interval(row, "asymptote", text.number),
-                    "Minus the reference": _interval(row, "minus_reference"),
+                    "Asymptote, %": text.change(*text.ends(row, "asymptote"), text.number),
+                    "Minus the reference": text.change(*text.ends(row, "minus_reference")),
                     "Steepness": text.number(row["steepness"]),
                     "Half of the gain at": text.operations(row["middle"]),
-                    "End predicted from the first half, minus seen": _interval(row, "prediction_error"),
+                    "End predicted from the first half, minus seen": text.change(*text.ends(row, "prediction_error")),
                 }
                 for row in rows
                 if row["against"] == against
@@ -182,8 +182,3 @@ def write(study: Study, out: Path) -> list[Path]:
             tables.append(Table.of(f"{block.title}: against {against}", cells))
     page = Page.of(study, f"Asymptotes: {study.title}", tables, text.words(ASYMPTOTE, draws=DRAWS))
     return page.write(out, f"{ASYMPTOTE}_{study.name}", numbers)
-
-
-def _interval(row: Mapping[str, Any], name: str, shown: Callable[[float], str] = text.signed) -> str:
-    mean, low, high = (shown(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
-    return f"{mean} ({low} to {high})" if mean != text.MISSING else mean

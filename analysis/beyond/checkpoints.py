@@ -9,7 +9,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +18,18 @@ import pandas as pd
 from analysis import reading, statistics, text
 from analysis.page import Page, Table
 from analysis.results import AVERAGE
-from analysis.study import Block, Study
+from analysis.statistics import OverSeeds
+from analysis.study import Block, StudyFile
 from bapo import seeds
 from bapo.errors import UserError
 
 LAST, VALIDATION, TEST, HALVES = "last", "best_on_validation", "best_on_test", "best_on_half_of_test"
 SPLITS = 200
 CHOSEN = {VALIDATION: "Best on validation", TEST: "Best on test", HALVES: "Best on half of test, measured on the other"}
+#: rule -> its accuracies in [0, 1], one table [S, n] a benchmark, and the steps of the chosen checkpoints, one a seed:
+#: none for HALVES, which chooses anew for every half
+Rules = dict[str, tuple[list[np.ndarray], tuple[int, ...]]]
 HEADER = ("Method", "Last", *(word for title in CHOSEN.values() for word in (title, "gain")))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A method's accuracy under one rule.
-
-    tables: one a benchmark, [S, n] in [0, 1]; last: the same of the last checkpoint; steps: of the chosen checkpoints,
-    one a seed (none for HALVES, which chooses anew for every half).
-    """
-
-    tables: list[np.ndarray]
-    last: list[np.ndarray]
-    steps: tuple[int, ...] = ()
-
-    @property
-    def accuracy(self) -> statistics.SeedMean:
-        return statistics.mean_over_seeds(*self.tables)
-
-    @property
-    def gain(self) -> statistics.SeedMean:
-        """Return the gain over the last, paired in models and problems: both sides are the same trained runs."""
-        return statistics.mean_over_seeds(*(t - z for t, z in zip(self.tables, self.last, strict=True)))
 
 
 # ------------------------------------------------------------------------------------------------ rules
@@ -56,7 +37,7 @@ class Measured:
 
 def measure(
     tests: Mapping[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
-) -> dict[str, Measured]:
+) -> Rules:
     """Return what each rule reports, of a method's checkpoints on the benchmarks ``tests``.
 
     tests: benchmark -> accuracy [S, T, n] at T trained checkpoints; held_out: that on the validation problems [S, T],
@@ -66,11 +47,15 @@ def measure(
     rules = {LAST: np.full(len(values[0]), len(steps) - 1)}
     rules |= {} if held_out is None else {VALIDATION: best(held_out)}
     rules[TEST] = best(np.mean([v.mean(axis=2) for v in values], axis=0))
-    last = at(values, rules[LAST])
-    found = {rule: Measured(at(values, i), last, tuple(steps[j] for j in i)) for rule, i in rules.items()}
+    reports: Rules = {rule: (at(values, i), tuple(steps[j] for j in i)) for rule, i in rules.items()}
     if all(v.shape[2] > 1 for v in values):
-        found[HALVES] = Measured(crossed(tests, splits), last)
-    return found
+        reports[HALVES] = (crossed(tests, splits), ())
+    return reports
+
+
+def gain(reports: Rules, rule: str) -> OverSeeds:
+    """Return a rule's gain over the last checkpoint, paired in models and problems: they are the same trained runs."""
+    return statistics.mean_over_seeds(*(t - z for t, z in zip(reports[rule][0], reports[LAST][0], strict=True)))
 
 
 def best(scores: np.ndarray) -> np.ndarray:
@@ -103,7 +88,7 @@ def crossed(tests: Mapping[str, np.ndarray], splits: int) -> list[np.ndarray]:
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def rows(block: Block, method: str, study: Study) -> list[dict[str, Any]]:
+def rows(block: Block, method: str, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a benchmark and rule in percent: the average of the tests and, where there are several, each."""
     cells = block.methods[method]
     validation = reading.summary(cells[0].run / "curve", study).get("validation")
@@ -113,46 +98,50 @@ def rows(block: Block, method: str, study: Study) -> list[dict[str, Any]]:
     accuracy = {n: c.accuracy[:, [c.steps.index(s) for s in steps]] for n, c in curves.items()}
     held_out = accuracy[validation].mean(axis=2) if validation else None
     columns = {AVERAGE: tests} | ({name: [name] for name in tests} if len(tests) > 1 else {})
-    return [
-        {
-            **block.keys(method),
-            "benchmark": benchmark,
-            "validation": validation or "",
-            "rule": rule,
-            "checkpoints": len(steps),
-            "samples": next(iter(curves.values())).samples,
-            "problems": sum(t.shape[1] for t in m.tables),
-            "seeds": len(cells),
-            "steps": " ".join(map(str, m.steps)),
-            "accuracy": 100 * m.accuracy.mean,
-            **text.points(m.accuracy.problems, "low", "high"),
-            "gain": 100 * m.gain.mean,
-            **text.points(m.gain.problems, "low", "high", prefix="gain_", suffix="_problems"),
-            **text.points(m.gain.tested, "low", "high", prefix="gain_"),
-            "shown": [text.percent(m.accuracy.problems), _change(m.gain.tested)],
-        }
-        for benchmark, names in columns.items()
-        for rule, m in measure({n: accuracy[n] for n in names}, held_out, steps).items()
-    ]
+    rows = []
+    for benchmark, names in columns.items():
+        reports = measure({n: accuracy[n] for n in names}, held_out, steps)
+        for rule, (tables, chosen) in reports.items():
+            mean, more = statistics.mean_over_seeds(*tables), gain(reports, rule)
+            rows.append(
+                {
+                    **block.keys(method),
+                    "benchmark": benchmark,
+                    "validation": validation or "",
+                    "rule": rule,
+                    "checkpoints": len(steps),
+                    "samples": next(iter(curves.values())).samples,
+                    "problems": sum(t.shape[1] for t in tables),
+                    "seeds": len(cells),
+                    "steps": " ".join(map(str, chosen)),
+                    "accuracy": 100 * mean.mean,
+                    **text.points(mean.problems, "low", "high"),
+                    "gain": 100 * more.mean,
+                    **text.points(more.problems, "low", "high", prefix="gain_", suffix="_problems"),
+                    **text.points(more.tested, "low", "high", prefix="gain_"),
+                    "cells": [text.percent(*mean.problems.points), _change(more.tested)],
+                }
+            )
+    return rows
 
 
 def _change(e: statistics.Estimate) -> str:
-    mean, low, high = (text.signed(100 * end) for end in (e.mean, e.low, e.high))
+    mean, low, high = map(text.signed, e.points)
     return f"{mean} [{low}, {high}]"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
-        found = {m: rows(block, m, study) for m in block.methods if m in study.curves}
+        by_method = {m: rows(block, m, study) for m in block.methods if m in study.curves}
         lines = []
-        for method, of_method in found.items():
+        for method, of_method in by_method.items():
             every += of_method
-            shown = {row["rule"]: row["shown"] for row in of_method if row["benchmark"] == AVERAGE}
+            shown = {row["rule"]: row["cells"] for row in of_method if row["benchmark"] == AVERAGE}
             cells = [cell for rule in CHOSEN for cell in shown.get(rule, [text.MISSING] * 2)]
             lines.append([block.method_title(method), shown[LAST][0], *cells])
-        if found:
+        if by_method:
             validation = every[-1]["validation"]
             tests = ", ".join(title for name, title in block.benchmarks if name != validation)
             below = [f"Test: {tests}. Validation: {validation or 'no problems were kept out of training for it'}."]
@@ -165,4 +154,4 @@ def write(study: Study, out: Path) -> list[Path]:
     )
     caption = "The last checkpoint, the best on validation problems and the best on the test problems."
     page = Page.of(study, "Choice of the checkpoint", tables, notes, caption=caption)
-    return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="shown"))
+    return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="cells"))

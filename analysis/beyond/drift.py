@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from analysis import reading, results, style, text
 from analysis.figures import frames
 from analysis.results import AVERAGE
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.store.files import STEPS
 
 DRIFT, LEFT = "tv_x1", "minus the reference (points)"
 LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
 
 
-def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
+def drift(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Return the figure and its data, a row a run."""
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
@@ -47,9 +47,9 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
 
 
-def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
+def _rows(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a run: minus the reference's with its learning rate and steps, or else the plain reference's."""
-    rows_of = {r.method: r for r in results.collect(block, study)}
+    rows_of = results.collect(block, study)
     trained = {m: reading.config(cells[0]).get("train", {}) for m, cells in block.methods.items()}
     # as configured, whatever a budget lets a run take
     settings = {m: (float(t.get("learning_rate", np.nan)), int(t.get("steps") or 0)) for m, t in trained.items()}

@@ -22,9 +22,9 @@ from analysis import probes, results, statistics, text
 from analysis.beyond import asymptote
 from analysis.page import Page, Table
 from analysis.products import GATES
-from analysis.results import BASE
+from analysis.results import BASE, Row
 from analysis.statistics import Estimate
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.validate import Part, parse_yaml, read
@@ -130,15 +130,6 @@ class Registered(Part):
     decisions: list[Decision] = Field([])  # the first is the primary one
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A gate or a decision with its estimate, in points, and what it says: passed, failed, support, ..."""
-
-    of: Gate | Decision
-    estimate: Estimate
-    verdict: str
-
-
 def registered(study: str) -> Registered:
     """Read what the file of a study wrote down. Raises UserError where it has no gates."""
     path = places.file_of("study", study)
@@ -153,42 +144,40 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
     return all(ORDERS[order](values[name], float(limit)) for name, order, limit in parts)
 
 
-def judge(blocks: Sequence[Block], study: Study, rules: Registered) -> list[Judged]:
+def judge(blocks: Sequence[Block], study: StudyFile, rules: Registered) -> list[Row]:
     """Judge every gate, then every decision, by the runs of one block, or of all blocks where the unit is the base.
 
-    Raises UserError for a method without runs.
+    Returns a row each: quantity, estimate in points, and verdict: passed, failed, support, ... Raises UserError for a
+    method without runs.
     """
-    found: list[Judged] = []
-    runs: Runs | Bases = Bases(blocks, study) if rules.unit == "base" else Runs(blocks[0], study)
-    asked: list[Gate | Decision] = [*rules.gates, *rules.decisions]
-    estimates = [runs.estimate(each) for each in asked]
-    for each, estimate in zip(asked, estimates, strict=True):
-        family = [
-            e for o, e in zip(asked, estimates, strict=True) if o is each or (each.family and o.family == each.family)
-        ]
+    runs = RunsOfBases(blocks, study) if rules.unit == "base" else RunsOfBlock(blocks[0], study)
+    quantities: list[Gate | Decision] = [*rules.gates, *rules.decisions]
+    estimates = [(quantity, runs.estimate(quantity)) for quantity in quantities]
+    rows = []
+    for each, estimate in estimates:
+        family = [e for q, e in estimates if q is each or (each.family and q.family == each.family)]
         p = statistics.holm([e.p for e in family])[family.index(estimate)]
-        found.append(Judged(each, estimate, each.verdict(estimate, float(p))))
-    return found
+        rows.append({"quantity": each, "estimate": estimate, "verdict": each.verdict(estimate, float(p))})
+    return rows
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunsOfBlock:
     """The finished runs of one block, whose evaluations are read once."""
 
     block: Block
-    study: Study
+    study: StudyFile
 
     @cached_property
     def evaluated(self) -> dict[str, results.Result]:
-        return {row.method: row for row in results.collect(self.block, self.study)}
+        return results.collect(self.block, self.study)
 
     def estimate(self, quantity: Quantity) -> Estimate:
         """Return the estimate of a quantity over training seeds, in points."""
         if quantity.measure in get_args(OfCurves):
-            sides = [self.curves(method) if method else None for method in (quantity.of, quantity.minus)]
-            assert sides[0] is not None
-            found = asymptote.estimate(sides[0], sides[1], quantity.measure)
-            return Estimate(100 * found.mean, 100 * found.se, found.df)
+            of, minus = (self.curves(method) if method else None for method in (quantity.of, quantity.minus))
+            assert of is not None
+            return asymptote.estimate(of, minus, quantity.measure).times(100)
         ours = self.values(quantity, quantity.of)
         if quantity.minus is None:
             return statistics.clustered(ours.to_numpy())
@@ -200,7 +189,7 @@ class Runs:
             raise UserError(f"{self.study.name}: less and gain_from need unit: base")
         if quantity.measure != "gain_share":
             return statistics.clustered((ours - theirs).to_numpy())
-        base = 100 * self.accuracies(quantity.minus, quantity)["start"][ours.index]
+        base = self.accuracy(quantity, quantity.minus, start=True)[ours.index]
         (shares,) = statistics.share_of_gain(*([side.to_numpy()] for side in (ours, theirs, base)))
         return statistics.clustered(100 * shares)
 
@@ -219,15 +208,11 @@ class Runs:
         The base model has the same number beside every seed.
         """
         if method == BASE and quantity.measure in ("accuracy", "pass@32"):
-            runs = self.evaluated[quantity.of].seeds
-            return pd.Series(100 * _mean(self.evaluated[BASE], quantity, self.study)[0], runs)
+            return self.accuracy(quantity, quantity.of, start=True)
         self._require(method)
-        if quantity.measure == "pass@32":
-            row = self.evaluated[method]
-            return pd.Series(100 * _mean(row, quantity, self.study), row.seeds)
-        if quantity.measure in ("accuracy", "gain", "gain_share"):
-            found = self.accuracies(method, quantity)
-            return 100 * (found["end"] - found["start"] if quantity.measure == "gain" else found["end"])
+        if quantity.measure in get_args(OfAnswers):
+            end = self.accuracy(quantity, method)
+            return end - self.accuracy(quantity, method, start=True) if quantity.measure == "gain" else end
         probed = probes.read(self.block, method, self.study, prompts=quantity.prompts)
         if quantity.measure == "unlocked":
             shares = probed.across(probed.steps[-1], probes.improved)
@@ -242,18 +227,18 @@ class Runs:
             shares = {"start": start, "fall": start - end}[quantity.measure]
         return pd.Series(100 * shares, probed.seeds)
 
-    def accuracies(self, method: str, quantity: Quantity) -> pd.DataFrame:
-        """Return the accuracy of each seed of a method at its ``end``, and at its ``start``: that of its base model."""
-        if quantity.problems == "probe":
+    def accuracy(self, quantity: Quantity, method: str, start: bool = False) -> pd.Series:
+        """Return accuracy, or pass@32, of each seed of a method in percent; start: of the model that it began with."""
+        if quantity.problems == "probe" and quantity.measure != "pass@32":
             probed = probes.read(self.block, method, self.study, "probe")
-            ends = {"start": probed.steps[0], "end": probed.steps[-1]}
-            shares = {name: [c.mean() / probed.samples for c in probed.at(step)] for name, step in ends.items()}
-            return pd.DataFrame(shares, probed.seeds)
-        end, start = (_mean(self.evaluated[name], quantity, self.study) for name in (method, BASE))
-        return pd.DataFrame({"start": start[0], "end": end}, self.evaluated[method].seeds)
+            correct = probed.at(probed.steps[0 if start else -1])
+            return pd.Series([100 * c.mean() / probed.samples for c in correct], probed.seeds)
+        tables = _tables(self.evaluated[BASE if start else method], quantity, self.study)
+        means = 100 * np.mean([table.mean(axis=1) for table in tables], axis=0)
+        return pd.Series(means[0] if start else means, self.evaluated[method].seeds)
 
 
-def _tables(row: results.Result, quantity: Quantity, study: Study) -> list[np.ndarray]:
+def _tables(row: results.Result, quantity: Quantity, study: StudyFile) -> list[np.ndarray]:
     """Return what a quantity is of in a row: accuracies, or pass@32, of its benchmarks [S, n] each."""
     names = list(row.accuracy) if quantity.problems == "benchmarks" else [quantity.problems]
     if unknown := [name for name in names if name not in row.accuracy]:
@@ -261,30 +246,25 @@ def _tables(row: results.Result, quantity: Quantity, study: Study) -> list[np.nd
     return [row.outcomes[n].pass_at(32) if quantity.measure == "pass@32" else row.accuracy[n] for n in names]
 
 
-def _mean(row: results.Result, quantity: Quantity, study: Study) -> np.ndarray:
-    """Return the mean [S] of what a quantity is of, each benchmark with the same weight."""
-    return np.mean([table.mean(axis=1) for table in _tables(row, quantity, study)], axis=0)
-
-
 @dataclass(frozen=True)
-class Bases:
+class RunsOfBases:
     """The evaluated runs of all blocks, each from a base model of its own."""
 
     blocks: Sequence[Block]
-    study: Study
+    study: StudyFile
 
     @cached_property
     def evaluated(self) -> list[dict[str, results.Result]]:
         """Return the rows of each base by method, those alone that all bases have."""
-        found = [{row.method: row for row in results.collect(block, self.study)} for block in self.blocks]
-        if len(found) < 2:
+        every = [results.collect(block, self.study) for block in self.blocks]
+        if len(every) < 2:
             raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
-        shared = [{m: row for m, row in rows.items() if all(m in other for other in found)} for rows in found]
+        shared = [{m: row for m, row in rows.items() if all(m in other for other in every)} for rows in every]
         names = [name for name, _ in self.blocks[0].benchmarks]
         for block, rows in zip(self.blocks, shared, strict=True):
             if len({row.seeds for method, row in rows.items() if method != BASE}) > 1:
                 raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")
-            if any(rows[BASE].outcomes[name].problems != found[0][BASE].outcomes[name].problems for name in names):
+            if any(rows[BASE].outcomes[name].problems != every[0][BASE].outcomes[name].problems for name in names):
                 raise UserError(f"{block.title}: evaluated on other problems than {self.blocks[0].title}")
         return shared
 
@@ -303,8 +283,7 @@ class Bases:
             signed += [(-1, quantity.less.of), (1, quantity.less.minus)] if quantity.less else []
             for sign, method in signed:
                 values = [x + sign * y for x, y in zip(values, self.of(quantity, method), strict=True)]
-        mean = statistics.mean_over_seeds(*values).tested
-        return Estimate(100 * mean.mean, 100 * mean.se, mean.df)
+        return statistics.mean_over_seeds(*values).tested.times(100)
 
     def of(self, quantity: Quantity, method: str) -> list[np.ndarray]:
         """Return what the quantity is of, a table [bases, problems] a benchmark, averaged over a base's seeds."""
@@ -318,19 +297,19 @@ class Bases:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def sentence(judged: Sequence[Judged], rules: Registered) -> str:
+def sentence(verdicts: Sequence[Row], rules: Registered) -> str:
     """Say first what the study can say."""
-    failed = [each.of.words()[0] for each in judged if each.verdict == "failed"]
+    failed = [row["quantity"].words()[0] for row in verdicts if row["verdict"] == "failed"]
     if failed:
         return f"This setup cannot test the claim that {rules.claim}. What failed is: {'; '.join(failed)}."
     if not rules.decisions:
         return f"Every positive control passed, so this setup can test the claim that {rules.claim}."
-    first = judged[len(rules.gates)]
-    answer = f"{first.verdict.capitalize()}: {text.change(first.estimate, 1)}"
-    return f"Every positive control passed. {first.of.words()[0]} {answer}."
+    first = verdicts[len(rules.gates)]
+    answer = f"{first['verdict'].capitalize()}: {text.change(*first['estimate'].ends)}"
+    return f"Every positive control passed. {first['quantity'].words()[0]} {answer}."
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
     if study.missing:
         models = dict.fromkeys("/".join(place.split("/")[:2]) for place in study.missing)
@@ -343,18 +322,18 @@ def write(study: Study, out: Path) -> list[Path]:
         together = [[block for block in study.blocks if block.task == task] for task in tasks]
     for blocks in together:
         block, lines = blocks[0], []
-        judged = judge(blocks, study, rules)
-        for each in judged:
-            of, (says, rule) = each.of, each.of.words()
+        verdicts = judge(blocks, study, rules)
+        for each in verdicts:
+            of, (says, rule), ends = each["quantity"], each["quantity"].words(), each["estimate"].ends
             row = {**block.keys(of.of), "minus": of.minus, "measure": of.measure, "says": says}
-            row |= {end: getattr(each.estimate, end) for end in ("mean", "low", "high")} | {"verdict": each.verdict}
-            rows.append(row)
+            row |= dict(zip(("mean", "low", "high"), ends, strict=True))
+            rows.append(row | {"verdict": each["verdict"]})
             compared = of.of + (f" minus {of.minus}" if of.minus else "")
             compared += f", less {of.less.of} minus {of.less.minus}" if of.less else ""
-            lines.append([says, compared, of.measure, text.change(each.estimate, 1), rule, each.verdict])
+            lines.append([says, compared, of.measure, text.change(*ends), rule, each["verdict"]])
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
-        first.append(sentence(judged, rules))
+        first.append(sentence(verdicts, rules))
     notes = text.words("gates_of_bases" if rules.unit == "base" else GATES)
     page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from analysis import probes, reading, results, statistics, style, text
 from analysis.page import Page, Table
 from analysis.results import AVERAGE
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from analysis.tables.comparison import seeds_of
 from bapo.errors import UserError
 
@@ -39,22 +39,22 @@ LOOKS = {
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def start(block: Block, study: Study) -> dict[str, Any]:
+def start(block: Block, study: StudyFile) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
-    found = probes.read(block, study.reference, study)
-    if 0 not in found.steps:
+    probing = probes.read(block, study.reference, study)
+    if 0 not in probing.steps:
         raise UserError(f"{block.title}: the base was not probed by every seed (no step 0); `{study.command}`")
-    shares = [float((correct == 0).mean()) for correct in found.at(0)]
-    sizes = {"prompts": len(found.prompts[0]), "samples": found.samples}
+    shares = [float((correct == 0).mean()) for correct in probing.at(0)]
+    sizes = {"prompts": len(probing.prompts[0]), "samples": probing.samples}
     return {"share_at_zero": float(np.mean(shares)), "lowest_share": min(shares), "highest_share": max(shares)} | sizes
 
 
-def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
+def _total(block: Block, method: str, keys: Sequence[str], study: StudyFile) -> float:
     summaries = [reading.summary(c.run, study) for c in block.methods[method]]
     return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in summaries]))
 
 
-def compare(study: Study) -> pd.DataFrame:
+def compare(study: StudyFile) -> pd.DataFrame:
     """Return a row a base model and budget: BAPO minus the reference in points, the average of the benchmarks.
 
     Its error covers new problems and new seeds (problems alone where there is one seed). used: BAPO's share of what
@@ -63,47 +63,32 @@ def compare(study: Study) -> pd.DataFrame:
     """
     rows, pairs = [], []
     for block in (b for b in study.blocks if study.reference in b.methods):
-        of = {r.method: r for r in results.collect(block, study)}
-        hard, margin = start(block, study), results.margins(block, [*of.values()])[AVERAGE]
-        for budget, (method, keys) in BUDGETS.items():
+        of = results.collect(block, study)
+        hard, margin = start(block, study), results.margins(block, of)[AVERAGE]
+        for budget, (method, totals) in BUDGETS.items():
             if method not in of or not set(of[method].seeds) & set(of[study.reference].seeds):
                 continue
             pairs.append(results.difference(of[method], of[study.reference], AVERAGE, margin))
-            by_seed, tested = pairs[-1].difference.by_seed, pairs[-1].difference.tested
-            short = reading.short_of_budget(block.methods[method], study)
-            used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
-            rows.append(
-                {
-                    "task": block.task,
-                    "model": block.model,
-                    "model_title": block.model_title,
-                    **hard,
-                    "equal": budget,
-                    "used": used,
-                    "not_reached": len(short),
-                    "seeds": len(by_seed),
-                    "difference": 100 * tested.mean,
-                    **text.points(tested, "se", "low", "high"),
-                    "p": tested.p,
-                    "p_seeds_only": statistics.clustered(np.array(list(by_seed.values()))).p,
-                    **{f"seed_{s}": 100 * d for s, d in by_seed.items()},
-                    "title": block.title,
-                    "missed": f", not reached: {seeds_of(short)}" if short else "",
-                }
-            )
-    corrected = results.corrected(pairs)
-    return pd.DataFrame(rows).assign(p_holm=[c.adjusted for c in corrected], verdict=[c.verdict for c in corrected])
+            by_seed, short = pairs[-1].difference.by_seed, reading.short_of_budget(block.methods[method], study)
+            used = _total(block, method, totals, study) / _total(block, study.reference, totals, study)
+            row = {"task": block.task, "model": block.model, "model_title": block.model_title, **hard}
+            row |= {"equal": budget, "used": used, "not_reached": len(short), "title": block.title}
+            row["p_seeds_only"] = statistics.clustered(np.array(list(by_seed.values()))).p
+            row["missed"] = f", not reached: {seeds_of(short)}" if short else ""
+            rows.append(row | {f"seed_{s}": 100 * d for s, d in by_seed.items()})
+    frame = pd.DataFrame([row | c.columns for row, c in zip(rows, results.corrected(pairs), strict=True)])
+    return frame.rename(columns={f"difference_{end}": end for end in ("se", "low", "high")} | {"paired_seeds": "seeds"})
 
 
 # ------------------------------------------------------------------------------------------------ files
 
 
 def _shown(row: pd.Series) -> str:
-    difference, low, high = (text.signed(row[name]) for name in ("difference", "low", "high"))
-    return f"{difference} ({low} to {high}): {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
+    change = text.change(row["difference"], row["low"], row["high"])
+    return f"{change}: {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """regimes.csv, .md and .tex, and regimes_figure.pdf, .png, .svg and .csv. Raises UserError without a comparison."""
     frame = compare(study)
     if frame.empty:

@@ -14,7 +14,7 @@ import numpy as np
 from analysis import probes, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SOLVE_RATE
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 
 #: name of a class -> the highest solve rate of the base model in it
@@ -23,7 +23,7 @@ CLASSES = {"never": 0.0, "up to 2%": 0.02, "2 to 15%": 0.15, "above 15%": 1.0}
 FEWEST = 10
 
 
-def compare(block: Block, study: Study) -> list[dict[str, Any]]:
+def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a method and class of prompts, in percent and points.
 
     solved: share of prompts with a correct answer at the end; accuracy: share of correct answers; minus_solved,
@@ -41,32 +41,31 @@ def compare(block: Block, study: Study) -> list[dict[str, Any]]:
         if chosen.sum() < FEWEST:
             continue
         reference = _measures(base, chosen)
-        for method, found in probed.items():
-            row = {**block.keys(method), "class": name, "prompts": int(chosen.sum()), "seeds": len(found.seeds)}
+        for method, probing in probed.items():
+            row = {**block.keys(method), "class": name, "prompts": int(chosen.sum()), "seeds": len(probing.seeds)}
             row["tries"] = base.samples * len(base.seeds)
-            for measure, side in _measures(found, chosen).items():
+            for measure, side in _measures(probing, chosen).items():
                 row[measure] = 100 * float(side.tables[0].mean())
                 if method != study.reference:
                     difference = statistics.difference(side, reference[measure]).tested
                     row |= text.columns(f"minus_{measure}", difference, "low", "high")
-                    row[f"shown_{measure}"] = text.change(difference)
             rows.append(row)
     return rows
 
 
-def _measures(found: probes.Probes, chosen: np.ndarray) -> dict[str, statistics.Side]:
+def _measures(probing: probes.Probes, chosen: np.ndarray) -> dict[str, statistics.Side]:
     """Return tables [S, n] of the chosen prompts at the last step: whether each was solved, and its accuracy."""
-    correct = np.stack(found.at(found.steps[-1]))[:, chosen]
-    tables = {"solved": (correct > 0).astype(float), "accuracy": correct / found.samples}
-    return {measure: statistics.Side([table], found.seeds) for measure, table in tables.items()}
+    correct = np.stack(probing.at(probing.steps[-1]))[:, chosen]
+    tables = {"solved": (correct > 0).astype(float), "accuracy": correct / probing.samples}
+    return {measure: statistics.Side([table], probing.seeds) for measure, table in tables.items()}
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write solve_rate_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
     for block in study.blocks:
         rows = compare(block, study)
-        numbers += [{k: v for k, v in row.items() if not k.startswith("shown_")} for row in rows]
+        numbers += rows
         named = {row["class"]: f"{row['class']} ({row['prompts']} prompts)" for row in rows}
         levels: list[dict[str, str]] = []
         differences: dict[str, list[dict[str, str]]] = {"solved": [], "accuracy": []}
@@ -76,7 +75,12 @@ def write(study: Study, out: Path) -> list[Path]:
             levels.append({"Method": title, **shown})
             if method != study.reference:
                 for measure, lines in differences.items():
-                    lines.append({"Method": title, **{named[r["class"]]: r[f"shown_{measure}"] for r in of}})
+                    lines.append(
+                        {
+                            "Method": title,
+                            **{named[r["class"]]: text.change(*text.ends(r, f"minus_{measure}")) for r in of},
+                        }
+                    )
         minus = f"minus {block.plain_title(study.reference)}"
         words = {"solved": "Solved at least once", "accuracy": "Accuracy"}
         tables.append(Table.of(f"{block.title}: prompts solved at least once (accuracy), percent", levels))

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis import results, statistics, text
+from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
 from analysis.results import LEVEL, Result
 from analysis.statistics import Estimate
-from analysis.study import Block, Study, replicates
-from analysis.tables.comparison import kinds
+from analysis.study import Block, StudyFile, replicates
 from bapo.errors import UserError
 
 #: budgets whose rows are a family of their own
@@ -31,12 +30,12 @@ def family(method: str) -> str:
     return next((name for name in FAMILIES if name in method.split("+")), "")
 
 
-def compare(block: Block, study: Study) -> dict[str, list[dict[str, Any]]]:
+def compare(block: Block, study: StudyFile) -> dict[str, list[dict[str, Any]]]:
     """Return, of each benchmark and their average by title, a row a method in points.
 
     Raises UserError without the reference, or without a row that shares two training seeds with it.
     """
-    rows = {row.method: row for row in results.collect(block, study)}
+    rows = results.collect(block, study)
     if study.reference not in rows:
         raise UserError(f"{study.name}: {block.title} has no run of {study.reference}, so nothing is compared")
     reference = rows[study.reference]
@@ -44,14 +43,14 @@ def compare(block: Block, study: Study) -> dict[str, list[dict[str, Any]]]:
     others = [row for row in trained if row is not reference and len({*row.seeds} & {*reference.seeds}) > 1]
     if not others:
         raise UserError(f"{study.name}: {block.title}: no row shares two training seeds with {study.reference}")
-    found: dict[str, list[dict[str, Any]]] = {}
+    tables: dict[str, list[dict[str, Any]]] = {}
     for column, title in results.columns(block):
         of_column = []
         for name in dict.fromkeys(family(row.method) for row in others):
             of_family = [row for row in others if family(row.method) == name]
             of_column += _rows(of_family, trained, reference, block, column)
-        found[title] = sorted(of_column, key=lambda row: list(rows).index(row["method"]))
-    return found
+        tables[title] = sorted(of_column, key=lambda row: list(rows).index(row["method"]))
+    return tables
 
 
 def _rows(
@@ -66,7 +65,7 @@ def _rows(
     }
     adjusted = {name: statistics.holm([e.p for e in estimates[name]]) for name in ("paired", "unpaired")}
     adjusted["pooled"] = statistics.dunnett(estimates["pooled"])
-    found = []
+    lines = []
     for i, row in enumerate(others):
         line: dict[str, Any] = {
             **block.keys(row.method),
@@ -76,8 +75,8 @@ def _rows(
         }
         for test in TESTS:
             line |= text.columns(test, estimates[test][i], "low", "high") | {f"p_{test}": float(adjusted[test][i])}
-        found.append(line | {"verdict": verdict([line[f"p_{test}"] for test in TESTS], line["paired"])})
-    return found
+        lines.append(line | {"verdict": verdict([line[f"p_{test}"] for test in TESTS], line["paired"])})
+    return lines
 
 
 def verdict(p_values: Sequence[float], mean: float) -> str:
@@ -88,10 +87,10 @@ def verdict(p_values: Sequence[float], mean: float) -> str:
     return ("above" if mean > 0 else "below") if significant.pop() else "not significant"
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
-    blocks = [block for of_kind in kinds(study).values() for block in replicates(of_kind)]
+    blocks = [block for of_kind in reading.kinds(study).values() for block in replicates(of_kind)]
     for block in blocks:
         for column, rows in compare(block, study).items():
             numbers += rows
@@ -99,7 +98,10 @@ def write(study: Study, out: Path) -> list[Path]:
                 {
                     "Row": row["title"].lstrip("+"),
                     f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
-                    **{test.capitalize(): _interval(row, test) for test in TESTS},
+                    **{
+                        t.capitalize(): f"{text.interval(*text.ends(row, t)[1:])}, p {text.p_number(row[f'p_{t}'])}"
+                        for t in TESTS
+                    },
                     "By all three": row["verdict"],
                 }
                 for row in rows
@@ -109,8 +111,3 @@ def write(study: Study, out: Path) -> list[Path]:
     notes += text.words("specifications_of_bases") if len(blocks) < len(study.blocks) else []
     page = Page.of(study, f"Specifications: {study.title}", tables, notes)
     return page.write(out, f"{SPECIFICATIONS}_{study.name}", numbers)
-
-
-def _interval(row: dict[str, Any], test: str) -> str:
-    low, high = (text.signed(row[f"{test}_{end}"]) for end in ("low", "high"))
-    return f"{low} to {high}, p {text.p_number(row[f'p_{test}'])}"

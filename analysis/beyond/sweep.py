@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class SweepRuns:
     """content: of trials.json; reference: accuracies of the reference's runs of the same seeds [S, n].
 
     complete: the trials with all seeds, the best first, of equal ones the earlier.
@@ -63,18 +63,18 @@ def estimate(table: np.ndarray) -> Estimate:
     return statistics.mean_over_seeds(table).tested
 
 
-def load(path: Path) -> Sweep:
+def load(path: Path) -> SweepRuns:
     """Read ``trials.json`` and its runs. Raises UserError naming the file or run that is damaged or changed."""
     content = read_json(path)
     seeds = [str(s) for s in content["seeds"]]
     first = _probed(content["reference"]["runs"][seeds[0]], content)
 
     def table(folders: Sequence[str]) -> np.ndarray:
-        found = [_probed(folder, content) for folder in folders]
-        for folder, own in zip(folders, found, strict=True):
-            if not own.index.equals(first.index) or own.empty:
+        series = [_probed(folder, content) for folder in folders]
+        for folder, one in zip(folders, series, strict=True):
+            if not one.index.equals(first.index) or one.empty:
                 raise UserError(f"{Path(folder, PROBE)}: other validation problems than the sweep's first run has")
-        return np.array(found, dtype=float)
+        return np.array(series, dtype=float)
 
     trials = []
     for row in (row for row in content["trials"] if row["state"] == COMPLETE):
@@ -85,7 +85,7 @@ def load(path: Path) -> Sweep:
                 f"{trials[-1].accuracy.mean():.6f}; delete {path} and the sweep's folder and run the sweep again"
             )
     trials.sort(key=lambda t: (-t.estimate.mean, t.row["number"]))
-    return Sweep(content, trials, table([content["reference"]["runs"][s] for s in seeds]))
+    return SweepRuns(content, trials, table([content["reference"]["runs"][s] for s in seeds]))
 
 
 def _probed(run: str, content: Mapping[str, Any]) -> pd.Series:
@@ -107,7 +107,7 @@ def shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def ends(sweep: Sweep, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
+def ends(sweep: SweepRuns, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
     """Return the first and the last value of a parameter, each with the mean accuracy [S, n] of its trials.
 
     The values are in the order of the numbers or of the choices; [] where fewer than two were completed.
@@ -124,16 +124,16 @@ def ends(sweep: Sweep, parameter: Mapping[str, Any]) -> list[tuple[str, np.ndarr
     return [(t, np.mean([table for _, table in side], axis=0)) for t, side in zip(titles, sides, strict=True)]
 
 
-def changes(sweep: Sweep) -> list[dict[str, Any]]:
+def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
     """Return a row a parameter, in the order of the file: its two ends and the paired difference, in points."""
     rows = []
     for parameter in sweep.content["parameters"]:
         row: dict[str, Any] = {"kind": "parameter", "parameter": parameter["name"], "title": parameter["title"]}
-        if found := ends(sweep, parameter):
-            (low, first), (high, last) = found
+        if sides := ends(sweep, parameter):
+            (low, first), (high, last) = sides
             e = estimate(last - first)  # of the same seeds and problems
             row |= {"from": low, "to": high} | text.columns("change", e, "low", "high")
-            row |= {"p": e.p, "shown": text.change(e)}
+            row["p"] = e.p
         rows.append(row)
     known = [row for row in rows if "p" in row]
     for row, p in zip(known, statistics.holm([row["p"] for row in known]), strict=True):
@@ -152,14 +152,19 @@ def write(trials: Path, out: Path) -> list[Path]:
     named["seeds"] = text.counted([len(c["seeds"])], "training seed")
     notes = [*filter(None, [c["note"]]), *text.words("sweep", **named)]
     cells = [
-        [r["title"], *(r.get(k, text.MISSING) for k in ("from", "to", "shown")), text.p_number(r.get("p_holm"))]
+        [
+            r["title"],
+            *(r.get(end, text.MISSING) for end in ("from", "to")),
+            text.change(*text.ends(r, "change")),
+            text.p_number(r.get("p_holm")),
+        ]
         for r in changed
     ]
     names = {p["name"]: p["title"] for p in c["parameters"]}
     reference = str(c["reference"]["title"]).lstrip("+")
     header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
     lines = [[str(r["trial"]), *(shown(r.get(name, text.MISSING)) for name in names), *r["shown"]] for r in of_trials]
-    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
+    below = [f"{reference}: {text.percent(*estimate(sweep.reference).points)}."]
     align = "r" * (len(header) - 1) + "l"
     tables = [Table("Parameters", HEADER, cells, "lllrr"), Table("Trials, the best first", header, lines, align, below)]
     heading = f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}"
@@ -169,7 +174,7 @@ def write(trials: Path, out: Path) -> list[Path]:
         return [page, *style.save(_figure(sweep), frame, out, "robustness", c["title"])]
 
 
-def _rows(sweep: Sweep) -> list[dict[str, Any]]:
+def _rows(sweep: SweepRuns) -> list[dict[str, Any]]:
     """Return one row a trial, the best first; accuracies in percent, differences in points. shown: their cells."""
     rows = []
     for t in sweep.complete:
@@ -178,14 +183,16 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
         row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
         row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
         row |= {"in_region": inside, "runs": " ".join(s["run"] for s in t.row["seeds"].values())}
-        rows.append(row | {"shown": [text.percent(t.estimate), text.change(d), "yes" if inside else ""]})
+        rows.append(
+            row | {"shown": [text.percent(*t.estimate.points), text.change(*d.points), "yes" if inside else ""]}
+        )
     for failed in (row for row in sweep.content["trials"] if row["state"] != COMPLETE):
         named = {"kind": "trial", "trial": failed["number"], "state": failed["state"], **failed["drawn"]}
         rows.append(named | {"shown": ["", "", f"{failed['state']}: {failed['reason']}"]})
     return rows
 
 
-def _figure(sweep: Sweep) -> Figure:
+def _figure(sweep: SweepRuns) -> Figure:
     """Draw Optuna's slices, accuracy in percent, and the reference with its interval across them."""
     import optuna
     from optuna.visualization.matplotlib import plot_slice

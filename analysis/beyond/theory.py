@@ -17,7 +17,7 @@ import pandas as pd
 from analysis import reading, text
 from analysis.figures.frames import RUN
 from analysis.page import Page, Table
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.algorithm import theory
 from bapo.errors import UserError
 from bapo.store.files import STEPS
@@ -54,19 +54,19 @@ def step_terms(row: Mapping[str, float], k2: float) -> dict[str, float]:
     """
     present = [i for i in PARTS if row[f"x{i}"] > 0]
     total = sum(row[f"x{i}"] for i in present)
-    found = dict.fromkeys(FORMS, 0.0 if present else math.nan)
+    bounds = dict.fromkeys(FORMS, 0.0 if present else math.nan)
     for i in present:
         tv, printed, gain = row[f"tv_x{i}"], row[f"k{i}"], row.get(f"surrogate_x{i}", math.nan)
         worst = k2 if i == 2 else printed
         for form, k, factor, weight in (("printed", printed, 2.0, 1.0), ("repaired", worst, 1.0, row[f"x{i}"] / total)):
             known = not (math.isnan(k) or math.isnan(tv))  # the formulas' comparisons would take NaN for 0
             largest = theory.ceiling(k, tv, factor=factor) if known else math.nan
-            found[f"ceiling_{form}"] += weight * largest
-            found[f"bound_{form}"] += weight * theory.lower_bound([gain], k, tv, 0.0, factor) if known else math.nan
-    return found
+            bounds[f"ceiling_{form}"] += weight * largest
+            bounds[f"bound_{form}"] += weight * theory.lower_bound([gain], k, tv, 0.0, factor) if known else math.nan
+    return bounds
 
 
-def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
+def monitor(block: Block, method: str, study: StudyFile) -> pd.DataFrame | None:
     """Return a row for each seed and step, the terms and the forms of the bound; None if the method is not BAPO's."""
     parts = []
     for cell in block.methods[method]:
@@ -103,15 +103,15 @@ def _spread(tv: pd.Series) -> str:
     return f"{tv.median():.3f} ({tv.quantile(0.95):.3f}; {count})" if count else text.MISSING
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write theory_monitor.csv, .md and .tex. Raises UserError where runs are missing or none is BAPO's."""
     methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
     monitored = {f"{b.title}, {b.method_title(m).lstrip('+')}": monitor(b, m, study) for b, m in methods}
-    found = {title: frame for title, frame in monitored.items() if frame is not None}
-    if not found:
+    frames = {title: frame for title, frame in monitored.items() if frame is not None}
+    if not frames:
         raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
     terms, silent = [], []
-    for title, frame in found.items():
+    for title, frame in frames.items():
         terms.append([title, *(_range(frame[c]) for c in CONSTANTS), *(_spread(frame[c]) for c in DISTANCES)])
         silent.append([title, *(_silent(frame[form]) for form in FORMS)])
     header, below = ["Runs", *CONSTANTS.values(), *DISTANCES.values()], text.words("theory below")
@@ -120,4 +120,4 @@ def write(study: Study, out: Path) -> list[Path]:
         Table("How often the bound says nothing (not positive, or unknown)", ["Runs", *FORMS.values()], silent),
     ]
     page = Page.of(study, "Theory monitor: the bound of Theorem 3.2", tables, text.words("theory"))
-    return page.write(out, "theory_monitor", pd.concat(found.values()))
+    return page.write(out, "theory_monitor", pd.concat(frames.values()))

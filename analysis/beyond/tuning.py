@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from analysis import probes, reading, statistics, text
-from analysis.page import Cell, Page, Table
+from analysis.page import Page, PageCell, Table
 from analysis.results import cost_cells, costs_of
-from analysis.study import Block, Study, row_order
+from analysis.study import Block, StudyFile, row_order
 from bapo.errors import UserError
 
 #: variants of a candidate, () for the method as the setting has it
@@ -52,7 +52,7 @@ def choose(scores: Mapping[Variants, np.ndarray]) -> Variants:
     return min(near(scores), key=lambda variants: (len(variants), -scores[variants].mean()))
 
 
-def candidates(block: Block, study: Study) -> list[list[dict[str, Any]]]:
+def candidates(block: Block, study: StudyFile) -> list[list[dict[str, Any]]]:
     """Return each method's candidates, the plain one first: a row each, in percent and points."""
     grouped: dict[str, dict[Variants, str]] = {}
     for candidate in sorted(block.methods, key=lambda m: m.count("+")):
@@ -61,7 +61,7 @@ def candidates(block: Block, study: Study) -> list[list[dict[str, Any]]]:
     return [_rows(block, method, grouped[method], study) for method in row_order(grouped)]
 
 
-def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: Study) -> list[dict[str, Any]]:
+def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: StudyFile) -> list[dict[str, Any]]:
     scores = {variants: _solved(block, candidate, study) for variants, candidate in listed.items()}
     good, choice, named = near(scores), choose(scores), study.chosen.get(block.task, {}).get(method, ())
     rows = []
@@ -90,27 +90,27 @@ def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: Stud
     return rows
 
 
-def _solved(block: Block, candidate: str, study: Study) -> np.ndarray:
+def _solved(block: Block, candidate: str, study: StudyFile) -> np.ndarray:
     """Return the share of each held-out prompt's samples that are correct at the last step [S, n]."""
-    found = probes.read(block, candidate, study, "probe")
-    if not found.same_prompts:
+    probing = probes.read(block, candidate, study, "probe")
+    if not probing.same_prompts:
         folder = block.methods[candidate][0].run.parent
         raise UserError(f"{folder}: its seeds were probed on different prompts; make them again")
-    return np.stack(found.at(found.steps[-1])) / found.samples
+    return np.stack(probing.at(probing.steps[-1])) / probing.samples
 
 
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def _line(row: Mapping[str, Any]) -> dict[str, str | Cell]:
+def _line(row: Mapping[str, Any]) -> dict[str, str | PageCell]:
     title, _, changed = row["title"].partition(", ")
     highest = row["near"] and row["minus_highest_se"] == 0
     place = "highest" if highest else "near" if row["near"] else ""
     behind_by = f"{text.signed(row['minus_highest'])} ({text.number(row['minus_highest_se'])})"
     return {
         "Method": title,
-        "Candidate": Cell(changed or "the setting's own values", mark=text.BOLD if row["chosen"] else ""),
-        "Probe": Cell(text.number(row["mean"]), text.number(row["seed_sd"]) if np.isfinite(row["seed_sd"]) else ""),
+        "Candidate": PageCell(changed or "the setting's own values", mark=text.BOLD if row["chosen"] else ""),
+        "Probe": PageCell(text.number(row["mean"]), text.number(row["seed_sd"]) if np.isfinite(row["seed_sd"]) else ""),
         "Minus the highest (SE)": text.MISSING if highest else behind_by,
         "Choice": ", ".join(filter(None, ["chosen" if row["chosen"] else "", place])),
         "Setting": "named" if row["named"] else "",
@@ -118,7 +118,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, str | Cell]:
     }
 
 
-def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], study: Study) -> list[str]:
+def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], study: StudyFile) -> list[str]:
     """Return which choices lie at the edge of what was tried, and the choices that Table 1 lacks."""
     lines, stale, named = [], [], dict(study.chosen.get(block.task, {}))
     for rows in methods:
@@ -138,7 +138,7 @@ def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], stud
     return lines
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:

@@ -15,7 +15,7 @@ import numpy as np
 from analysis import results, text
 from analysis.page import Page, Table
 from analysis.results import Result
-from analysis.study import Study
+from analysis.study import StudyFile
 
 #: source of variance -> its column
 SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x seeds", "sample": "Samples"}
@@ -59,8 +59,8 @@ def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
     for y in benchmarks:
         s, n, k = y.shape
         sizes = {"problem": n, "seed": math.inf, "problem_seed": n * s, "sample": n * s * k}
-        found = components(y)
-        parts = {source: parts[source] + found[source] / sizes[source] / len(benchmarks) ** 2 for source in SOURCES}
+        for source, variance in components(y).items():
+            parts[source] += variance / sizes[source] / len(benchmarks) ** 2
     averages = np.mean([y.mean(axis=(1, 2)) for y in benchmarks], axis=0)
     if len(averages) > 1:
         between = float(averages.var(ddof=1)) / len(averages)
@@ -92,12 +92,12 @@ def _cells(title: str, row: Mapping[str, float]) -> list[str]:
     return [title, *shares, text.number(row["se"], 2), *half]
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """Write variance.csv, variance.md and variance.tex. Raises UserError naming a run that is missing or broken."""
-    tables, found = [], []
+    tables, numbers = [], []
     for block in study.blocks:
-        rows = [(row, split(row)) for row in results.collect(block, study) if not row.is_base]
+        rows = [(row, split(row)) for row in results.collect(block, study).values() if not row.is_base]
         tables.append(Table(block.title, HEADER, [_cells(row.title, parts) for row, parts in rows]))
-        found += [{**block.keys(row.method), **parts} for row, parts in rows]
+        numbers += [{**block.keys(row.method), **parts} for row, parts in rows]
     page = Page.of(study, "Where the noise of an accuracy comes from", tables, text.words("variance"))
-    return page.write(out, "variance", found)
+    return page.write(out, "variance", numbers)

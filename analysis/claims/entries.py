@@ -107,7 +107,7 @@ class Claim(BaseModel):
         return {key: value for key, value in self.query.items() if key != "name"}
 
     @property
-    def asked(self) -> Query:
+    def question(self) -> Query:
         return QUERIES[self.query["name"]]
 
     @property
@@ -155,4 +155,4 @@ def _check_names(claim: Claim, where: str) -> None:
     if claim.query:
         if (name := str(claim.query.get("name"))) not in QUERIES:
             raise UserError(unknown(f"{where}: query.name", "no such query", name, sorted(QUERIES)))
-        claim.asked.check(claim.parameters, f"{where}: query")
+        claim.question.check(claim.parameters, f"{where}: query")

@@ -20,29 +20,28 @@ import pandas as pd
 from analysis import products, statistics, text
 from analysis.claims import BASE, CHANCE, CONTRADICTED, FIRM, NO_EFFECT, NOT_TESTABLE, UNDERPOWERED, VERDICTS
 from analysis.claims.entries import OVERALL, Claim
-from analysis.claims.measures import Measure, mean_of, mean_of_bases
+from analysis.claims.measures import NOTHING, Measure, mean_of, mean_of_bases
 from analysis.claims.queries import names
-from analysis.claims.verdicts import Verdict, judge
-from analysis.claims.view import View, merged
+from analysis.claims.verdicts import Judgement, judge
+from analysis.claims.view import ClaimView
 from analysis.page import without_html
-from analysis.reading import NotRecorded
-from analysis.study import Block, Study, pruned, workflow_command
-from analysis.tables.comparison import kind_of_base
+from analysis.reading import NotRecorded, kind_of_base
+from analysis.results import Row
+from analysis.study import Block, StudyFile, merged, pruned, workflow_command
 from bapo.store.files import write_text
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"
-Row = dict[str, Any]  # of as_dictionary
 
 
 @dataclass(frozen=True)
-class Line:
-    """One verdict. measure: of the part that decides it, None where nothing could be measured."""
+class LedgerLine:
+    """One verdict. measure: of the part that decides it, NOTHING where nothing could be measured."""
 
     claim: Claim
     task: str
     model: str
-    verdict: Verdict
-    measure: Measure | None = None
+    verdict: Judgement
+    measure: Measure = NOTHING
     parts: Mapping[str, Measure] = field(default_factory=dict)
     paper: float | None = None
     runs: tuple[str, ...] = ()
@@ -66,16 +65,16 @@ class Line:
         return self.verdict.p if np.isfinite(self.verdict.p) else otherwise
 
 
-def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
+def ledger(claims: Sequence[Claim], studies: Mapping[str, StudyFile]) -> list[LedgerLine]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
-    kept: dict[tuple[str, ...], Any] = {}
+    cache: dict[tuple[str, ...], Any] = {}
     config = next((s.config for s in studies.values()), ())
     scale = next((s.scale for s in studies.values()), "")
     lines = []
     for claim in claims:
         targets = [f"runs_{name}" for name in products.at_scale(claim.studies, scale)]
         command = workflow_command(targets, config) if claim.query else ""
-        lines += [replace(line, command=command) for line in _lines(claim, studies, kept)]
+        lines += [replace(line, command=command) for line in _lines(claim, studies, cache)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
     adjusted = statistics.holm([lines[i].verdict.p for i in tested])
     for i, p in zip(tested, adjusted, strict=True):
@@ -83,7 +82,7 @@ def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     return lines
 
 
-def _lines(claim: Claim, studies: Mapping[str, Study], kept: dict[tuple[str, ...], Any]) -> list[Line]:
+def _lines(claim: Claim, studies: Mapping[str, StudyFile], cache: dict[tuple[str, ...], Any]) -> list[LedgerLine]:
     if not claim.query:
         return [_without(claim, claim.not_testable)]
     absent = [s for s in claim.studies if s not in studies]
@@ -93,9 +92,9 @@ def _lines(claim: Claim, studies: Mapping[str, Study], kept: dict[tuple[str, ...
     if study is None or not blocks:
         reason = f"studies not given: {', '.join(absent)}" if absent else "no study names these methods together"
         return [_without(claim, f"no runs; {reason}", missing=True)]
-    lines = [_line(claim, block, study, kept) for block in blocks]
+    lines = [_line(claim, block, study, cache) for block in blocks]
     if claim.not_testable and next(iter(studies.values())).scale not in claim.scales:
-        only = Verdict(NOT_TESTABLE, claim.not_testable)  # measured, and not judged
+        only = Judgement(NOT_TESTABLE, claim.not_testable)  # measured, and not judged
         return [replace(x, verdict=replace(only, part=x.verdict.part)) if x.parts else x for x in lines]
     there = {block.task for block in blocks}
     lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in there]
@@ -112,17 +111,17 @@ def _concerns(claim: Claim, block: Block) -> bool:
     return all(any(m in block.methods or m in (BASE, CHANCE) for m in side) for side in sides)
 
 
-def _without(claim: Claim, reason: str, task: str = "", model: str = "", missing: bool = False) -> Line:
-    verdict = Verdict(NOT_TESTABLE, reason)
-    return Line(claim, task, model, verdict, paper=claim.paper_value(task, model), missing=missing)
+def _without(claim: Claim, reason: str, task: str = "", model: str = "", missing: bool = False) -> LedgerLine:
+    verdict = Judgement(NOT_TESTABLE, reason)
+    return LedgerLine(claim, task, model, verdict, paper=claim.paper_value(task, model), missing=missing)
 
 
-def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], Any]) -> Line:
-    finished = pruned(block, claim.asked.evaluated)
+def _line(claim: Claim, block: Block, study: StudyFile, cache: dict[tuple[str, ...], Any]) -> LedgerLine:
+    finished = pruned(block, claim.question.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
     try:
-        parts, unmeasured = claim.asked.answer(View(finished, study, kept), **claim.parameters)
+        parts, unmeasured = claim.question.answer(ClaimView(finished, study, cache), **claim.parameters)
     except NotRecorded as reason:
         return _without(claim, str(reason), block.task, block.model)
     if not parts:
@@ -140,42 +139,44 @@ def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], 
         verdict = replace(verdict, reason=f"{verdict.reason}; unfinished seeds of {', '.join(fewer)}")
     runs = tuple(sorted(str(c.run) for m in wanted for c in finished.methods.get(m, ())))
     kind, measure = kind_of_base(block), parts[verdict.part]
-    return Line(claim, block.task, block.model, verdict, measure, parts, paper, runs, kind=kind, unknown=tuple(gone))
+    return LedgerLine(
+        claim, block.task, block.model, verdict, measure, parts, paper, runs, kind=kind, unknown=tuple(gone)
+    )
 
 
-def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
+def _with_unknown(verdict: Judgement, unknown: Sequence[str], firm: bool = True) -> Judgement:
     """Lower a verdict whose claim has unknown parts: it cannot be reproduced. firm: it can be contradicted."""
     if not unknown:
         return verdict
-    told = replace(verdict, reason=f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}")
+    lowered = replace(verdict, reason=f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}")
     if verdict.verdict == CONTRADICTED and firm:
-        return told
-    return replace(told, verdict=UNDERPOWERED, size="")
+        return lowered
+    return replace(lowered, verdict=UNDERPOWERED, size="")
 
 
-def _overall(claim: Claim, lines: list[Line]) -> Line:
+def _overall(claim: Claim, lines: list[LedgerLine]) -> LedgerLine:
     """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown."""
     rule, paper = claim.judged_by, claim.paper_value(OVERALL)
-    judged = [line for line in lines if line.parts]
+    answers = [line for line in lines if line.parts]
     # where the paper says nothing of a line's task, nothing is missing
     absent = [line.place for line in lines if not line.parts and not (rule.near is not None and line.paper is None)]
-    unknown = (*(what for line in judged for what in line.unknown), *absent)
-    alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
+    unknown = (*(what for line in answers for what in line.unknown), *absent)
+    alike = all(set(line.parts) == set(answers[0].parts) for line in answers)
     parts: dict[str, Measure] = {}
     if claim.overall == "all" or rule.always or rule.near is not None or not alike:
-        outcome, worst, p = _weakest(judged)
-        each = ", ".join(f"{line.place} {line.verdict.verdict}" for line in judged)
-        verdict = Verdict(outcome, f"all tasks at once: {each}", f"{worst.place}: {worst.verdict.part}", p)
+        outcome, worst, p = _weakest(answers)
+        each = ", ".join(f"{line.place} {line.verdict.verdict}" for line in answers)
+        verdict = Judgement(outcome, f"all tasks at once: {each}", f"{worst.place}: {worst.verdict.part}", p)
         verdict, measure = _with_unknown(verdict, unknown), worst.measure
     else:
-        parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
+        parts = {part: _mean_over_tasks(part, answers) for part in answers[0].parts}
         verdict = _with_unknown(judge(parts, rule, paper), unknown, firm=not absent)
         measure = parts[verdict.part]
-    runs = tuple(sorted({r for line in judged for r in line.runs}))
-    return Line(claim, OVERALL, "", verdict, measure, parts, paper, runs, unknown=unknown)
+    runs = tuple(sorted({r for line in answers for r in line.runs}))
+    return LedgerLine(claim, OVERALL, "", verdict, measure, parts, paper, runs, unknown=unknown)
 
 
-def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
+def _mean_over_tasks(part: str, lines: list[LedgerLine]) -> Measure:
     """Average over tasks, each counted once: models of a task answer the same problems, so they are averaged first.
 
     Of these, base models of one kind are draws of it, so that their differences are part of the error.
@@ -187,7 +188,7 @@ def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
     return mean_of([mean_of(of_one, independent=False) for of_one in means])
 
 
-def _weakest(lines: list[Line]) -> tuple[str, Line, float]:
+def _weakest(lines: list[LedgerLine]) -> tuple[str, LedgerLine, float]:
     """(verdict, the line that decides, p) of "in every task": one firm exception contradicts, at 5% over all tasks."""
     against = [line for line in lines if line.verdict.verdict == CONTRADICTED]
     if against:
@@ -200,7 +201,7 @@ def _weakest(lines: list[Line]) -> tuple[str, Line, float]:
     return worst.verdict.verdict, worst, worst.verdict.p
 
 
-def as_dictionary(line: Line) -> Row:
+def as_dictionary(line: LedgerLine) -> Row:
     """Return what the files hold of a line; numbers that do not exist are None."""
     claim = line.claim
     numbers = _numbers(line.measure)
@@ -215,35 +216,30 @@ def as_dictionary(line: Line) -> Row:
         "rule": claim.rule.text() if claim.rule else "",
         **numbers,
         **{key: getattr(line.verdict, key) for key in ("verdict", "size", "reason", "part")},
-        "p": _number(line.verdict.p),
-        "p_holm": _number(line.adjusted),
+        **_finite(p=line.verdict.p, p_holm=line.adjusted),
         "holds_corrected": line.holds_corrected,
         "parts": [{"part": part, **_numbers(m), "note": m.note} for part, m in line.parts.items()],
         "by_definition": claim.by_definition,
         "note": claim.note,
         "studies": list(claim.studies),
-        "missing": line.missing,
+        **{key: getattr(line, key) for key in ("missing", "command")},
         "runs": list(line.runs),
-        "command": line.command,
     }
 
 
-def _numbers(measure: Measure | None) -> dict[str, Any]:
-    if measure is None:
-        return {"estimate": None, "low": None, "high": None, "unit": "", "n_seeds": 0, "varies": ""}
-    e = measure.estimate
-    ends = {"estimate": _number(e.mean), "low": _number(e.low), "high": _number(e.high)}
-    return {**ends, "unit": measure.unit, "n_seeds": measure.seeds, "varies": measure.varies}
+def _numbers(m: Measure) -> Row:
+    ends = dict(zip(("estimate", "low", "high"), m.estimate.ends, strict=True))
+    return {**_finite(**ends), "unit": m.unit, "n_seeds": m.seeds, "varies": m.varies}
 
 
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _finite(**numbers: float) -> Row:
+    return {name: float(value) if np.isfinite(value) else None for name, value in numbers.items()}
 
 
 # ------------------------------------------------------------------------------------------------ the files
 
 
-def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[Path]:
+def write(lines: Sequence[LedgerLine], studies: dict[str, StudyFile], out: Path) -> list[Path]:
     """Write claims.md, claims.csv and claims.json into ``out``."""
     rows = [as_dictionary(line) for line in lines]
     scale, note = next(((s.scale, s.note) for s in studies.values()), ("", ""))

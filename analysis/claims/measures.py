@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import CONFIDENCE, Estimate, SeedDifference, SeedMean, clustered, combined, mean_over_bases
+from analysis.statistics import CONFIDENCE, Estimate, OverSeeds, clustered, combined, mean_over_bases
 
 #: more seeds than anybody would train
 MOST_SEEDS = 10_000
@@ -53,13 +53,17 @@ class Measure:
         """
         from scipy.special import stdtrit
 
-        def found(seeds: int) -> bool:
+        def suffices(seeds: int) -> bool:
             df = self.freedom * (seeds - 1)
             needed = stdtrit(df, (1 + CONFIDENCE) / 2) + stdtrit(df, POWER)
             return bool(abs(gap) >= needed * np.sqrt(self.problem_variance + 2 * self.seed_variance / seeds))
 
-        fewest = bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=found)
+        fewest = bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=suffices)
         return fewest if fewest <= MOST_SEEDS else None
+
+
+#: what is known where nothing could be measured
+NOTHING = Measure(Estimate(float("nan"), float("nan"), 0), "", 0)
 
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
@@ -69,13 +73,13 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     return Measure(e, unit, seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0)
 
 
-def of_result(result: SeedDifference | SeedMean, unit: str, note: str = "", margin: float = float("nan")) -> Measure:
+def of_result(result: OverSeeds, unit: str, note: str = "", margin: float = float("nan")) -> Measure:
     """Return a mean or a difference of fractions over problems and seeds, in points or percent (so margin, too)."""
-    both, problems, used = result.both, result.problems, result.tested
+    both, problems = result.both, result.problems
     stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
     return Measure(
-        Estimate(100 * used.mean, 100 * used.se, used.df),
+        result.tested.times(100),
         unit,
         result.seeds,
         100**2 * stays,

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from analysis import statistics
 from analysis.claims import BASE, CHANCE
 from analysis.claims.measures import Measure, of_result
-from analysis.claims.view import View, points
+from analysis.claims.view import ClaimView, points
 from analysis.probes import Probes, Value
 from analysis.reading import NotRecorded
 from analysis.results import AVERAGE
@@ -56,23 +56,24 @@ class Query:
                 raise UserError(f"{where}.over: query '{self.name}' cannot be asked over {name}; name methods")
 
     def answer(
-        self, view: View, of: Methods, over: Methods | None = None, **more: Any
+        self, view: ClaimView, of: Methods, over: Methods | None = None, **more: Any
     ) -> tuple[dict[str, Measure], dict[str, str]]:
         """Return the measure of each method, or of each two, that have runs here, and why others have none.
 
         Raises NotRecorded where none of them can be measured.
         """
         there = [m for m in names(of) if m in view.block.methods]
-        asked: dict[str, tuple[Any, ...]] = {view.title(a): (a,) for a in there}
+        questions: dict[str, tuple[Any, ...]] = {view.title(a): (a,) for a in there}
         if over is not None:
             others = [b for b in names(over) if b in (*view.block.methods, BASE, CHANCE)]
             pairs = [(a, b) for a in there for b in others if a != b]
-            asked = {f"{view.title(a)} against {view.title(b)}": (a, b) for a, b in pairs}
+            questions = {f"{view.title(a)} against {view.title(b)}": (a, b) for a, b in pairs}
             if more.get("pooled") and len(pairs) > 1:  # one title, whichever were run
-                asked = {f"{view.title(there[0])} against the mean of its baselines": (there[0], [b for _, b in pairs])}
+                against = f"{view.title(there[0])} against the mean of its baselines"
+                questions = {against: (there[0], [b for _, b in pairs])}
         measures: dict[str, Measure] = {}
         reasons: dict[str, str] = {}
-        for title, sides in asked.items():
+        for title, sides in questions.items():
             try:
                 measures[title] = self.measure(view, *sides, **more)
             except NotRecorded as reason:
@@ -110,21 +111,21 @@ def query(evaluated: bool = False, beside: tuple[str, ...] = ()) -> Callable[[Fu
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
-def _minus(view: View, a: str, x: Side, b: str, y: Side) -> Measure:
+def _minus(view: ClaimView, a: str, x: Side, b: str, y: Side) -> Measure:
     """a minus b in points, of tables [S, n] of each benchmark."""
     x, y = statistics.aligned(x, y)
     return of_result(statistics.difference(x, y), "points", view.beside(a, points(x.tables), b, points(y.tables)))
 
 
 @query(evaluated=True, beside=(BASE,))
-def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE) -> Measure:
+def accuracy_difference(view: ClaimView, a: str, b: str, *, column: str = AVERAGE) -> Measure:
     """a minus b, in points of accuracy (column: a benchmark; else the mean of all)."""
     minus = _minus(view, a, view.accuracy(a, column), b, view.accuracy(b, column))
     return replace(minus, margin=view.margin(column))
 
 
 @query()
-def curve_difference(view: View, a: str, b: str) -> Measure:
+def curve_difference(view: ClaimView, a: str, b: str) -> Measure:
     """a minus b in points of accuracy, mean over the evaluated checkpoints after the start that both have."""
     curves = [view.curves(m) for m in (a, b)]
     steps = sorted(set.intersection(*(set(c.steps) for side in curves for c in side)) - {0})
@@ -135,7 +136,7 @@ def curve_difference(view: View, a: str, b: str) -> Measure:
 
 
 @query(evaluated=True, beside=(BASE,))
-def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = False) -> Measure:
+def relative_gain(view: ClaimView, a: str, b: str | list[str], *, pooled: bool = False) -> Measure:
     """100 (a / b - 1): the gain as a percentage of b's accuracy. pooled: of the mean of all that `over` names."""
     others = names(b)
     title, sides = ", ".join(map(view.title, others)), [view.accuracy(m) for m in others]
@@ -169,7 +170,7 @@ Count = Callable[[int, Value], np.ndarray]
 Share = Callable[[Probes, int, Count], np.ndarray]
 
 
-def _share_of(view: View, a: str, b: str | None, share: Share) -> Measure:
+def _share_of(view: ClaimView, a: str, b: str | None, share: Share) -> Measure:
     """Return the share of a method at the last step, alone or minus another's, or across seeds."""
     probes = view.probes(a, TRAINED)
     last = probes.steps[-1]
@@ -198,7 +199,7 @@ def share_table(chosen: np.ndarray, hit: np.ndarray, what: str = "", fewest: int
 
 
 @query(beside=(CHANCE,))
-def hard_improved(view: View, a: str, b: str | None = None) -> Measure:
+def hard_improved(view: ClaimView, a: str, b: str | None = None) -> Measure:
     """Return the share of the base's 0/G prompts with a correct answer at the last step (the paper's Figure 7)."""
 
     def share(p: Probes, step: int, count: Count) -> np.ndarray:
@@ -209,7 +210,7 @@ def hard_improved(view: View, a: str, b: str | None = None) -> Measure:
 
 
 @query(beside=(CHANCE,))
-def solved_stay(view: View, a: str, b: str | None = None) -> Measure:
+def solved_stay(view: ClaimView, a: str, b: str | None = None) -> Measure:
     """Return the share of the base's G/G prompts with at least 6 correct answers at the last step."""
 
     def share(p: Probes, step: int, count: Count) -> np.ndarray:
@@ -220,7 +221,7 @@ def solved_stay(view: View, a: str, b: str | None = None) -> Measure:
 
 
 @query(beside=(CHANCE,))
-def consistent_failures(view: View, a: str, b: str) -> Measure:
+def consistent_failures(view: ClaimView, a: str, b: str) -> Measure:
     """Return the share with a right answer in the end of the prompts that the base fails in all OTHER seeds."""
 
     def share(p: Probes, step: int, count: Count) -> np.ndarray:
@@ -231,7 +232,9 @@ def consistent_failures(view: View, a: str, b: str) -> Measure:
 
 
 @query(beside=(CHANCE,))
-def degraded_prompts(view: View, a: str, b: str | None = None, *, bins: int = 1, noise: float | None = None) -> Measure:
+def degraded_prompts(
+    view: ClaimView, a: str, b: str | None = None, *, bins: int = 1, noise: float | None = None
+) -> Measure:
     """Return the share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
 
     noise: no number where two samplings of the UNCHANGED base already show more than this many percent, or where that
@@ -252,7 +255,7 @@ def degraded_prompts(view: View, a: str, b: str | None = None, *, bins: int = 1,
 
 
 @query(beside=(BASE,))
-def probe_difference(view: View, a: str, b: str, *, at: Literal["first", "last"] = "last") -> Measure:
+def probe_difference(view: ClaimView, a: str, b: str, *, at: Literal["first", "last"] = "last") -> Measure:
     """a minus b in accuracy on the probed prompts, held out, in points.
 
     at: last, or first (the first probed step after the base). b = base: step 0 of the same runs.

@@ -12,10 +12,9 @@ from analysis import text
 from analysis.audit import best_case
 from analysis.claims.measures import Measure, of_seeds
 from analysis.claims.queries import query
-from analysis.claims.view import View
+from analysis.claims.view import ClaimView
 from analysis.reading import NotRecorded, config, setting
 from analysis.results import has_reference_pass
-from analysis.statistics import Estimate
 from bapo.store.files import GROUPS, STEPS
 
 #: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
@@ -26,7 +25,7 @@ Quantity = Literal[
 ]
 
 
-def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float], what: str) -> Measure:
+def _ratio(view: ClaimView, a: str, b: str, x: dict[int, float], y: dict[int, float], what: str) -> Measure:
     """x / y of each seed that both have: the two share their base, their problems and the order of these.
 
     what: the quantity or column that a method's x and another's y are.
@@ -42,22 +41,22 @@ def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float],
 # ------------------------------------------------------------------------------------------------ costs
 
 
-def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
+def _cost(view: ClaimView, method: str, quantity: str) -> dict[int, float]:
     parts = ("forward_flops", "backward_flops") if quantity in (FLOPS, WITHOUT_REFERENCE) else (quantity,)
     totals = view.totals(method)
     if any(p not in t for t in totals.values() for p in parts):
         raise NotRecorded(f"the runs of {view.title(method)} do not record {quantity.replace('_', ' ')}")
     less = 0.0
-    asked = config(view.block.methods[method][0])
-    if quantity == WITHOUT_REFERENCE and has_reference_pass(asked):
-        if "value_clip" in asked["method"]:
+    settings = config(view.block.methods[method][0])
+    if quantity == WITHOUT_REFERENCE and has_reference_pass(settings):
+        if "value_clip" in settings["method"]:
             raise NotRecorded(f"{view.title(method)} has a critic, whose operations hide those of the reference")
         less = 0.5  # forwards over the trained tokens: 2 operations a parameter and token against 4 backwards
     return {s: float(sum(t[p] for p in parts) - less * t.get("backward_flops", 0.0)) for s, t in totals.items()}
 
 
 @query()
-def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -> Measure:
+def cost_ratio(view: ClaimView, a: str, b: str, *, quantity: Quantity = "rollouts") -> Measure:
     """a / b in a quantity.
 
     flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
@@ -68,7 +67,7 @@ def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -
 # ------------------------------------------------------------------------------------------------ the batch
 
 
-def _share(view: View, method: str, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Measure:
+def _share(view: ClaimView, method: str, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Measure:
     """share(frame, B) in percent, of each seed."""
     size = setting(view.block.methods[method][0], "train", "batch_size")
     values = [100 * float(share(f, size)) for f in view.tables(method, STEPS, columns).values()]
@@ -76,43 +75,43 @@ def _share(view: View, method: str, columns: list[str], share: Callable[[pd.Data
 
 
 @query()
-def batch_fill(view: View, a: str) -> Measure:
+def batch_fill(view: ClaimView, a: str) -> Measure:
     """Groups in the training batch as a share of the configured batch B, mean over the steps."""
     return _share(view, a, ["batch_groups"], lambda f, size: f["batch_groups"].mean() / size)
 
 
 @query()
-def steps_below_capacity(view: View, a: str) -> Measure:
+def steps_below_capacity(view: ClaimView, a: str) -> Measure:
     """Return the share of the steps whose batch holds fewer groups than B."""
     return _share(view, a, ["batch_groups"], lambda f, size: (f["batch_groups"] < size).mean())
 
 
 @query()
-def batch_part(view: View, a: str, *, part: Literal["x1", "x2", "x3"]) -> Measure:
+def batch_part(view: ClaimView, a: str, *, part: Literal["x1", "x2", "x3"]) -> Measure:
     """Return the share of the trained groups that come from x1, x2 or x3, over the whole run."""
     return _share(view, a, [part, "batch_groups"], lambda f, _: f[part].sum() / max(1, f["batch_groups"].sum()))
 
 
 @query()
-def fresh_kept(view: View, a: str) -> Measure:
+def fresh_kept(view: ClaimView, a: str) -> Measure:
     """Return the share of the fresh groups that the online filter keeps as X1."""
     return _share(view, a, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
 
 
 @query()
-def x2_admission(view: View, a: str, *, stored: int | None = None) -> Measure:
+def x2_admission(view: ClaimView, a: str, *, stored: int | None = None) -> Measure:
     """Share of re-evaluated hard prompts that eq. 6 admits, minus an unchanged policy's (analysis/beyond/admission.py).
 
     stored: only prompts whose stored group had this many correct answers.
     """
-    found = {one.stored: one for one in view.admissions(a)}
-    if stored not in found:
+    rows = {row["stored"]: row for row in view.admissions(a)}
+    if stored not in rows:
         kind = "" if stored is None else f" stored at {stored} correct answers"
         raise NotRecorded(f"{view.title(a)} re-evaluates no prompt{kind}")
-    one, seeds = found[stored], len(found[stored].by_seed)
-    note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(one.admitted)}%, "
-    note += f"expected of the unchanged policy {text.percent(one.expected)}%"
-    e = Estimate(100 * one.difference.mean, 100 * one.difference.se, one.difference.df)
+    row, seeds = rows[stored], len(rows[stored]["by_seed"])
+    admitted, expected = (text.percent(*row[name].points) for name in ("admitted", "expected"))
+    note = f"{row['count']} re-evaluations of {row['prompts']} prompts: admitted {admitted}%, "
+    e, note = row["difference"].times(100), f"{note}expected of the unchanged policy {expected}%"
     return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
 
 
@@ -127,7 +126,7 @@ REDUCE: dict[str, Callable[[np.ndarray], float]] = {
 
 @query()
 def series_ratio(
-    view: View,
+    view: ClaimView,
     a: str,
     b: str,
     *,
@@ -152,7 +151,7 @@ def series_ratio(
 
 
 @query()
-def constants_finite(view: View, a: str) -> Measure:
+def constants_finite(view: ClaimView, a: str) -> Measure:
     """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
     shares, largest = [], np.zeros(3)
     for frame in view.tables(a, STEPS, ["k1", "k2", "k3"]).values():
@@ -165,7 +164,7 @@ def constants_finite(view: View, a: str) -> Measure:
 
 
 @query()
-def bound_can_be_positive(view: View, a: str) -> Measure:
+def bound_can_be_positive(view: ClaimView, a: str) -> Measure:
     """Return the share of trained groups for which eq. 20's bound, at its best over all new policies, is above 0.
 
     At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.

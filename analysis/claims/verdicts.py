@@ -24,7 +24,7 @@ Band = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """part: the comparison that decides; p: two-sided, of its distance to the rule's number, NaN where nothing varies;
     size: "", "as stated", "smaller", "larger" (against the paper's number, where the rule has a tolerance)."""
 
@@ -74,13 +74,13 @@ def p_value(estimate: Estimate, low: float, high: float) -> float:
     return 0.0 if estimate.se == 0 else Estimate(gap, estimate.se, estimate.df).p
 
 
-def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = None) -> Verdict:
+def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = None) -> Judgement:
     """Return the verdict on a claim's parts (at least one)."""
     if rule.always:
         part, m = min(measures.items(), key=lambda item: item[1].estimate.mean)
         exceptions = 100 - m.estimate.mean
         holds = exceptions <= 1e-9
-        return Verdict(REPRODUCED if holds else CONTRADICTED, "" if holds else f"exceptions: {exceptions:.2g}%", part)
+        return Judgement(REPRODUCED if holds else CONTRADICTED, "" if holds else f"exceptions: {exceptions:.2g}%", part)
     # with one training seed the interval is that of new problems: it compares two models, not two methods
     bands = {part: band(rule, paper, m.margin) for part, m in measures.items()}
     sides = {part: side(m.estimate, *bands[part]) if m.seeds > 1 else 0 for part, m in measures.items()}
@@ -93,20 +93,22 @@ def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = Non
     worst = min(against, key=lambda part: against[part], default="")
     if worst and against[worst] < 1 - CONFIDENCE:
         reason = "the interval excludes the claim" + (f"; worst of {len(ps)} parts" if len(ps) > 1 else "")
-        return Verdict(CONTRADICTED, reason, worst, against[worst] or math.nan)
+        return Judgement(CONTRADICTED, reason, worst, against[worst] or math.nan)
     weakest = max(ps, key=lambda part: (sides[part] <= 0, ps[part] if math.isfinite(ps[part]) else 2))
     if all(s > 0 for s in sides.values()):
         size = _size(measures[weakest].estimate.mean, rule, paper)
-        return Verdict(REPRODUCED, "the interval lies where the claim says", weakest, ps[weakest] or math.nan, size)
+        return Judgement(REPRODUCED, "the interval lies where the claim says", weakest, ps[weakest] or math.nan, size)
     undecided = {part: measures[part] for part, s in sides.items() if s <= 0}
     if 0 in (rule.above, rule.below) and all(map(_equivalent, undecided.values())):
         ps = {part: p_value(m.estimate, -m.margin, m.margin) / 2 for part, m in undecided.items()}
         last = max(ps, key=lambda part: ps[part])
         m = measures[last]
-        return Verdict(NO_EFFECT, f"the 90% interval lies within ±{m.margin:.2g} {m.unit}", last, ps[last] or math.nan)
+        return Judgement(
+            NO_EFFECT, f"the 90% interval lies within ±{m.margin:.2g} {m.unit}", last, ps[last] or math.nan
+        )
     p = ps[weakest] if measures[weakest].seeds > 1 else math.nan
     reason = f"{len(undecided)} of {len(sides)} parts open; " if len(sides) > 1 else ""
-    return Verdict(UNDERPOWERED, reason + _missing(undecided, bands), weakest, p)
+    return Judgement(UNDERPOWERED, reason + _missing(undecided, bands), weakest, p)
 
 
 def _equivalent(measure: Measure) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,42 +18,15 @@ from analysis.probes import read as read_probes
 from analysis.reading import NotRecorded
 from analysis.results import AVERAGE
 from analysis.statistics import Side
-from analysis.study import Base, Block, Cell, Study, load
+from analysis.study import Base, Block, StudyFile, StudyRun
 from bapo.store.files import SUMMARY
 
 Made = TypeVar("Made")
 Read = TypeVar("Read", reading.Outcomes, reading.Curve)
 
 
-def load_studies(files: Sequence[Path]) -> dict[str, Study]:
-    """Read studies by their name, or their file's."""
-    return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
-
-
-def merged(studies: Sequence[Study]) -> Study:
-    """Return one study with the runs of all: a block a task and model, each run once.
-
-    A method that is tuned in one study and not in another is two methods: the runs of the first study count.
-    """
-    cells: dict[tuple[str, str, str, int], Cell] = {}
-    tuned: dict[tuple[str, str, str], tuple[str, ...]] = {}
-    for cell in (cell for study in studies for cell in study.cells):
-        method = (cell.task, cell.model, cell.method)
-        if tuned.setdefault(method, cell.tuned) == cell.tuned:
-            cells[*method, cell.seed] = cell
-    bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
-    benchmarks = {task: named for study in reversed(studies) for task, named in study.benchmarks.items()}
-    return replace(
-        studies[0],
-        name=" ".join(study.name for study in studies),
-        cells=tuple(cells.values()),
-        bases=tuple(bases.values()),
-        benchmarks=benchmarks,
-    )
-
-
 @dataclass(frozen=True, eq=False)
-class View:
+class ClaimView:
     """One task and model with the finished runs of it.
 
     kept: what was read of runs, once for all claims; problems: those of every set that a query looked at; what it
@@ -62,8 +34,8 @@ class View:
     """
 
     block: Block
-    study: Study
-    kept: dict[tuple[str, ...], Any]
+    study: StudyFile
+    cache: dict[tuple[str, ...], Any]
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
@@ -78,9 +50,9 @@ class View:
     def seeds(self, method: str) -> list[int]:
         return [c.seed for c in self.block.methods[method]]
 
-    def _once(self, what: str, cells: Sequence[Cell | Base], make: Callable[[], Made]) -> Made:
+    def _once(self, what: str, cells: Sequence[StudyRun | Base], make: Callable[[], Made]) -> Made:
         key = (what, *(str(c.run) for c in cells))
-        made: Made = self.kept[key] if key in self.kept else self.kept.setdefault(key, make())
+        made: Made = self.cache[key] if key in self.cache else self.cache.setdefault(key, make())
         return made
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
@@ -91,23 +63,24 @@ class View:
     # ------------------------------------------------------------------ files
 
     def _benchmarks(
-        self, method: str, column: str, cells: Sequence[Cell | Base], read: Callable[..., Read]
+        self, method: str, column: str, cells: Sequence[StudyRun | Base], read: Callable[..., Read]
     ) -> list[Read]:
         """Read one benchmark (its name or the paper's column that it stands for), or each."""
         names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
         if not names:
             raise NotRecorded(f"there is no benchmark {column} at this scale")
-        found = [self._once(f"{read.__name__} {name}", cells, partial(read, cells, name, self.study)) for name in names]
-        for name, one in zip(names, found, strict=True):
+        makers = {name: partial(read, cells, name, self.study) for name in names}
+        series = [self._once(f"{read.__name__} {name}", cells, make) for name, make in makers.items()]
+        for name, one in zip(names, series, strict=True):
             self.require_same(method, name, one.problems)
-        return found
+        return series
 
     def accuracy(self, method: str, column: str = AVERAGE) -> Side:
         """Problems' means [S, n] of one benchmark or of each."""
         base = self.block.base
         if method == BASE and base is None:
             raise NotRecorded("the base model has not been evaluated")
-        cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.block.methods[method]
+        cells: Sequence[StudyRun | Base] = (base,) if method == BASE and base else self.block.methods[method]
         tables = [o.correct.mean(axis=2) for o in self._benchmarks(method, column, cells, reading.evaluations)]
         return Side(tables, () if method == BASE else self.seeds(method))
 
@@ -140,7 +113,7 @@ class View:
         summaries = {c.seed: self._once(SUMMARY, [c], partial(reading.summary, c.run, self.study)) for c in cells}
         return {seed: summary.get("totals", {}) for seed, summary in summaries.items()}
 
-    def admissions(self, method: str) -> list[admission.Admission]:
+    def admissions(self, method: str) -> list[dict[str, Any]]:
         """X2's admission beside that of an unchanged policy."""
         runs = partial(admission.of_method, self.block, method, self.study)
         return self._once("admissions", self.block.methods[method], lambda: admission.admissions(runs()))

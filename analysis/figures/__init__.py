@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import products, style
-from analysis.study import Study
+from analysis.study import StudyFile
 from bapo import project
 
 
@@ -18,7 +18,7 @@ def function(name: str) -> Any:
     return getattr(import_module(f"analysis.{products.FIGURES[name].made_by}"), name)
 
 
-def draw(name: str, study: Study, out: Path, stem: str = "") -> list[Path]:
+def draw(name: str, study: StudyFile, out: Path, stem: str = "") -> list[Path]:
     """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. stem: not NAME.
 
     Raises UserError naming the runs that are missing and the command that makes them.

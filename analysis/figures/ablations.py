@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from analysis import probes, results, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
-from analysis.results import AVERAGE, BASE, Result
-from analysis.study import Block, Study, evaluated
+from analysis.results import AVERAGE, BASE, ByMethod
+from analysis.study import Block, StudyFile, evaluated
 
 #: Figure 6's rows: title -> the methods beside BAPO
 ABLATIONS = {
@@ -35,7 +35,7 @@ MEASURES = {
 Row = tuple[Block, str, Sequence[str]]
 
 
-def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure6_ablations(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row an ablation: training reward, and the test accuracy of the methods evaluated."""
     named = {m for b in study.blocks for m in b.methods for ablation in ABLATIONS.values() if ablation.fullmatch(m)}
     study = frames.part(study, methods=["bapo", *named])
@@ -50,19 +50,19 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
     return _draw(study, frame, rows or [(b, "", list(b.methods)) for b in study.blocks], caption)
 
 
-def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
     study = frames.part(study, methods=FILTERS)
     norms, averaged = frames.smoothed(study, ["gradient_norm"])
     read = {(b, m): probes.read(b, m, study, "probe") for b in study.blocks for m in b.methods}
-    parts = [(_held_out(b, m, found), frames.of_block(norms, b, method=m)) for (b, m), found in read.items()]
+    parts = [(_held_out(b, m, probing), frames.of_block(norms, b, method=m)) for (b, m), probing in read.items()]
     samples = next(iter(read.values())).samples
     caption = frames.caption(study, "filters", "ends", samples=samples, averaged=averaged)
     rows = [(b, "", list(b.methods)) for b in study.blocks]
     return _draw(study, pd.concat([frame for pair in parts for frame in pair]), rows, caption)
 
 
-def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
+def _draw(study: StudyFile, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
     """Draw rows of panels: the measures of the frame, then test accuracy, which is added to the frame."""
     measures = [measure for measure in MEASURES if measure in set(frame["measure"])]
     ends, across = {b: accuracies(b, study) for b in study.blocks}, len(measures) + 1
@@ -83,10 +83,10 @@ def _draw(study: Study, frame: pd.DataFrame, rows: Sequence[Row], caption: str) 
     return fig, pd.concat(parts, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 
-def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
+def _held_out(block: Block, method: str, probing: probes.Probes) -> pd.DataFrame:
     """Return the share of correct answers to held-out problems, a row a seed and step."""
-    shares = [correct.mean(axis=1) / found.samples for correct in found.correct]
-    wide = pd.DataFrame(shares, pd.Index(found.seeds, name="seed"), pd.Index(found.steps, name="step"))
+    shares = [correct.mean(axis=1) / probing.samples for correct in probing.correct]
+    wide = pd.DataFrame(shares, pd.Index(probing.seeds, name="seed"), pd.Index(probing.steps, name="step"))
     long = wide.stack().rename("value").reset_index()
     return long.assign(**block.keys(method), measure=HELD_OUT, smoothed=long["value"])
 
@@ -94,35 +94,35 @@ def _held_out(block: Block, method: str, found: probes.Probes) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ test accuracy
 
 
-def accuracies(block: Block, study: Study) -> dict[str, Result]:
+def accuracies(block: Block, study: StudyFile) -> ByMethod:
     """Return the methods all of whose runs are evaluated, and last the base where it is."""
     known = [b for b in evaluated(study).blocks if (b.task, b.model) == (block.task, block.model)]
-    rows = sorted((r for b in known for r in results.collect(b, study)), key=lambda r: r.is_base)
-    return {r.method: r for r in rows if r.is_base or len(r.seeds) == len(block.methods[r.method])}
+    rows = results.by_method(results.frame(study.of(known)), block) if known else {}
+    order = sorted(rows, key=lambda method: method == BASE)
+    return {m: rows[m] for m in order if m == BASE or rows[m][AVERAGE]["seeds"] == len(block.methods[m])}
 
 
-def accuracy_rows(block: Block, ends: Mapping[str, Result]) -> pd.DataFrame:
+def accuracy_rows(block: Block, ends: ByMethod) -> pd.DataFrame:
     """Return a row a seed, and one a method with the interval, whose seed is empty. Fractions."""
     rows = []
-    for name, row in ends.items():
-        same, mean = {**block.keys(name), "measure": ACCURACY}, row.mean(AVERAGE)
-        if not row.is_base:
-            rows += [same | {"seed": s, "value": v} for s, v in zip(row.seeds, mean.seed_means, strict=True)]
+    for method, result in ((method, of[AVERAGE]["result"]) for method, of in ends.items()):
+        same, mean = {**block.keys(method), "measure": ACCURACY}, result.mean(AVERAGE)
+        rows += [same | {"seed": s, "value": v} for s, v in zip(result.seeds, mean.seed_means, strict=method != BASE)]
         rows.append(same | {"value": mean.mean, "low": mean.tested.low, "high": mean.tested.high})
     return pd.DataFrame(rows)
 
 
-def dots(axes: Axes, block: Block, ends: Mapping[str, Result], labels: Mapping[str, str]) -> None:
+def dots(axes: Axes, block: Block, ends: ByMethod, labels: Mapping[str, str]) -> None:
     """Draw the accuracy of each method of ``labels`` in percent, from the top; colour and marker are its curve's."""
     looks = {m: style.method_line(m, i) for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:
-            mean, colour = ends[method].mean(AVERAGE), looks[method]["color"]
+            mean, colour = ends[method][AVERAGE]["result"].mean(AVERAGE), looks[method]["color"]
             axes.plot(np.multiply(100, [mean.tested.low, mean.tested.high]), [row, row], color=colour, linewidth=1.2)
             axes.plot(np.multiply(100, mean.seed_means), [row + 0.2] * len(mean.seed_means), ".", color=colour, ms=2.5)
             axes.plot(100 * mean.mean, row, looks[method].get("marker", "o"), color=colour, markersize=4)
     if BASE in ends:
-        axes.axvline(100 * ends[BASE].mean(AVERAGE).mean, color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
+        axes.axvline(ends[BASE][AVERAGE]["mean"], color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_yticks(range(len(labels)), list(labels.values()), fontsize=7)
     for tick, method in zip(axes.get_yticklabels(), labels, strict=True):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis import reading, style
 from analysis.figures import frames
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.algorithm.rollouts import ORIGINS
 from bapo.store.files import GROUPS, STEPS
 
@@ -18,19 +18,19 @@ from bapo.store.files import GROUPS, STEPS
 VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
 
 
-def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure8_batch_composition(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw BAPO and its ablations on mathematics side by side."""
     study = frames.part(study, ("mathematics",), VARIANTS)
     return _draw(study, [(b, m) for b in study.blocks for m in sorted(b.methods, key=lambda m: (m not in VARIANTS, m))])
 
 
-def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure14_batch_composition(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw BAPO on every task, side by side."""
     study = frames.part(study, methods=("bapo",))
     return _draw(study, [(b, m) for b in study.blocks for m in b.methods])
 
 
-def _draw(study: Study, shown: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.DataFrame]:
+def _draw(study: StudyFile, shown: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel for every (block, method): groups in the batch of each step; red: the batch size B."""
     caption = frames.caption(study, "batch_composition")
     fig, panels = style.grid(caption, len(shown), left="groups in the batch", sharey=True)
@@ -64,7 +64,7 @@ MEASURES = {
 }
 
 
-def off_policy_signal(study: Study) -> tuple[Figure, pd.DataFrame]:
+def off_policy_signal(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a method that trains on stored or stale responses (all, where none does), a line an origin."""
     study = frames.part(study)
     parts = {(b, m): _signal(b, m, study) for b in study.blocks for m in b.methods}
@@ -76,8 +76,8 @@ def off_policy_signal(study: Study) -> tuple[Figure, pd.DataFrame]:
     for axes, (block, method, measure) in zip(panels, places, strict=True):
         name, along = MEASURES[measure]
         rows = parts[block, method].dropna(subset=[along, measure])
-        for part, own in rows.groupby("part"):
-            seeds = own.groupby(["seed", along])[measure].mean().groupby(along).agg(["mean", "min", "max"])
+        for part, of_part in rows.groupby("part"):
+            seeds = of_part.groupby(["seed", along])[measure].mean().groupby(along).agg(["mean", "min", "max"])
             label, colour = style.PARTS[str(part)]
             marker = "" if along == "step" else "."
             style.band(axes, seeds.index, seeds.to_numpy().T, color=colour, label=label, marker=marker)
@@ -90,7 +90,7 @@ def off_policy_signal(study: Study) -> tuple[Figure, pd.DataFrame]:
     return fig, frame
 
 
-def _signal(block: Block, method: str, study: Study) -> pd.DataFrame:
+def _signal(block: Block, method: str, study: StudyFile) -> pd.DataFrame:
     """Return a row a seed, step and origin that the step had; NaN in the columns that a run has not recorded."""
     parts = []
     for cell in block.methods[method]:

@@ -17,7 +17,7 @@ from analysis import probes, style
 from analysis.figures import frames
 from analysis.figures.curves import lines
 from analysis.probes import Probes
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 
 SHOWN = ("grpo", "dapo", "bapo")
 #: matrices of Figure 15 in a row
@@ -29,40 +29,40 @@ MOVED, IMPROVED = "moved", "improved"
 COLUMNS = {WITHIN: "{}_within_run", ACROSS: "{}_across_seeds", UNCHANGED: "unchanged_base_across_seeds"}
 
 
-def _read(study: Study) -> dict[tuple[Block, str], Probes]:
+def _read(study: StudyFile) -> dict[tuple[Block, str], Probes]:
     """Return the probes of every method of every block."""
     return {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
 
 
-def _caption(study: Study, read: Collection[Probes], *keys: str, **fields: str) -> str:
+def _caption(study: StudyFile, read: Collection[Probes], *keys: str, **fields: str) -> str:
     """Return a caption with why seeds cannot be compared where they cannot be."""
     words = frames.caption(study, *keys, samples=next(iter(read)).samples, **fields)
-    obstacles = dict.fromkeys(found.obstacle for found in read if found.obstacle)
+    obstacles = dict.fromkeys(probing.obstacle for probing in read if probing.obstacle)
     return " ".join([words, *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes])
 
 
 # ------------------------------------------------------------------------------------------------ Figures 1, 7 and 13
 
 
-def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure1_accuracy_groups(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """GRPO on mathematics, before and after training."""
     return _tracking(frames.part(study, ("mathematics",), ("grpo",)), MOVED)
 
 
-def figure7_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure7_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Mathematics, along training."""
     return _tracking(frames.part(study, ("mathematics",), SHOWN), IMPROVED)
 
 
-def figure13_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure13_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Countdown and geometry, along training."""
     return _tracking(frames.part(study, ("countdown", "geometry"), SHOWN), IMPROVED)
 
 
-def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
+def _tracking(study: StudyFile, counted: str) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     read = _read(study)
-    parts = {place: _bins(*place, found, counted) for place, found in read.items()}
+    parts = {place: _bins(*place, probing, counted) for place, probing in read.items()}
     samples, across = next(iter(read.values())).samples, max(len(b.methods) for b in study.blocks)
     caption = _caption(study, read.values(), "bins", counted, "chance")
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
@@ -77,7 +77,7 @@ def _tracking(study: Study, counted: str) -> tuple[Figure, pd.DataFrame]:
     return fig, pd.concat(parts.values(), ignore_index=True)
 
 
-def _bins(block: Block, method: str, found: Probes, counted: str) -> pd.DataFrame:
+def _bins(block: Block, method: str, probing: Probes, counted: str) -> pd.DataFrame:
     """Return how many prompts have 0, 1 .. G correct answers, a row a seed, step and bin, with what is counted.
 
     Moved: the share of prompts that moved from the first step to the last, which are those shown. Improved: the share
@@ -85,24 +85,24 @@ def _bins(block: Block, method: str, found: Probes, counted: str) -> pd.DataFram
     """
 
     def moved(initial: np.ndarray, current: np.ndarray) -> float:
-        return probes.distance(probes.histogram(initial, found.samples), probes.histogram(current, found.samples))
+        return probes.distance(probes.histogram(initial, probing.samples), probes.histogram(current, probing.samples))
 
     def across(step: int) -> np.ndarray | list[float]:
-        return found.across(step, moved) if counted == MOVED else probes.improved_across(found, step)[1]
+        return probing.across(step, moved) if counted == MOVED else probes.improved_across(probing, step)[1]
 
-    steps = (found.steps[0], found.steps[-1]) if counted == MOVED else found.steps
+    steps = (probing.steps[0], probing.steps[-1]) if counted == MOVED else probing.steps
     until = [steps[-1]] * len(steps) if counted == MOVED else steps
-    size, value = found.samples + 1, moved if counted == MOVED else probes.improved
-    none = np.full((len(steps), len(found.seeds)), np.nan)  # [T, S], as the others
-    shares: dict[str, Any] = {WITHIN: [found.within(step, value) for step in until], ACROSS: none, UNCHANGED: none}
-    if not found.obstacle:
+    size, value = probing.samples + 1, moved if counted == MOVED else probes.improved
+    none = np.full((len(steps), len(probing.seeds)), np.nan)  # [T, S], as the others
+    shares: dict[str, Any] = {WITHIN: [probing.within(step, value) for step in until], ACROSS: none, UNCHANGED: none}
+    if not probing.obstacle:
         shares |= {ACROSS: [across(step) for step in until], UNCHANGED: [across(0)] * len(steps)}
-    counts = [probes.histogram(c, found.samples) for seed in zip(*map(found.at, steps), strict=True) for c in seed]
-    index = pd.MultiIndex.from_product([found.seeds, steps, range(size)], names=["seed", "step", "correct"])
+    counts = [probes.histogram(c, probing.samples) for seed in zip(*map(probing.at, steps), strict=True) for c in seed]
+    index = pd.MultiIndex.from_product([probing.seeds, steps, range(size)], names=["seed", "step", "correct"])
     frame = pd.DataFrame({"prompts": np.concatenate(counts)}, index).reset_index()
     for name, column in COLUMNS.items():
         frame[column.format(counted)] = np.repeat(np.transpose(shares[name]).ravel(), size)
-    return frame.assign(**block.keys(method), samples=found.samples)
+    return frame.assign(**block.keys(method), samples=probing.samples)
 
 
 def _shares(frame: pd.DataFrame, counted: str) -> list[str]:
@@ -135,11 +135,11 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
 UNSOLVED, CHANCE = {"unsolved": "prompts at 0/{}", "still": "still at 0/{}, of another base's 0/{}"}, "_unchanged"
 
 
-def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
+def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the share of probed training prompts at 0/G, and of those at 0/G in another seed's base; in percent."""
     study = frames.part(study)
     read = _read(study)
-    frame = pd.concat([_unsolved(*place, found) for place, found in read.items()], ignore_index=True)
+    frame = pd.concat([_unsolved(*place, probing) for place, probing in read.items()], ignore_index=True)
     places = [(block, column) for block in study.blocks for column in UNSOLVED if column in frame]
     fig, panels = style.grid(_caption(study, read.values(), "unsolved"), len(places), 2, 2.5)
     samples = next(iter(read.values())).samples
@@ -153,15 +153,15 @@ def unsolved_share(study: Study) -> tuple[Figure, pd.DataFrame]:
     return fig, frame
 
 
-def _unsolved(block: Block, method: str, found: Probes) -> pd.DataFrame:
+def _unsolved(block: Block, method: str, probing: Probes) -> pd.DataFrame:
     """Return the shares in percent, a row a step and seed; of one panel alone where seeds cannot be compared."""
-    shares: dict[str, Any] = {"unsolved": [[np.mean(c == 0) for c in found.at(step)] for step in found.steps]}
-    if not found.obstacle:
-        shares["still"] = [np.subtract(1, probes.improved_across(found, step)[1]) for step in found.steps]
-        base = found.across(0, lambda other, _: np.mean(other == 0))
+    shares: dict[str, Any] = {"unsolved": [[np.mean(c == 0) for c in probing.at(step)] for step in probing.steps]}
+    if not probing.obstacle:
+        shares["still"] = [np.subtract(1, probes.improved_across(probing, step)[1]) for step in probing.steps]
+        base = probing.across(0, lambda other, _: np.mean(other == 0))
         for name, unchanged in {"unsolved": base, "still": shares["still"][0]}.items():
-            shares[name + CHANCE] = [unchanged] * len(found.steps)
-    index = pd.MultiIndex.from_product([found.steps, found.seeds], names=["step", "seed"])
+            shares[name + CHANCE] = [unchanged] * len(probing.steps)
+    index = pd.MultiIndex.from_product([probing.steps, probing.seeds], names=["step", "seed"])
     frame = pd.DataFrame({name: 100 * np.ravel(share) for name, share in shares.items()}, index)
     return frame.reset_index().assign(**block.keys(method))
 
@@ -169,7 +169,7 @@ def _unsolved(block: Block, method: str, found: Probes) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ Figure 15
 
 
-def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a matrix a step: prompts by bin in the base (row) and at the step (column).
 
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
@@ -177,7 +177,7 @@ def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
     """
     study = frames.part(study, methods=("bapo",))
     read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in list(b.methods)[:1]}
-    parts = {(b, m): _migrations(b, m, found) for (b, m), found in read.items()}
+    parts = {(b, m): _migrations(b, m, probing) for (b, m), probing in read.items()}
     block, method = next(iter(parts))
     caption = _caption(study, read.values(), "migration", "chance", method=block.plain_title(method))
     fig, panels = style.grid(caption, STEPS * len(parts), STEPS, 1.95)
@@ -198,21 +198,21 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
     return [sorted(steps)[i] for i in dict.fromkeys(chosen)]
 
 
-def _migrations(block: Block, method: str, found: Probes) -> pd.DataFrame:
+def _migrations(block: Block, method: str, probing: Probes) -> pd.DataFrame:
     """Return a row a comparison, step and pair of bins: the mean number of prompts over seeds, or pairs of seeds."""
 
     def matrix(initial: np.ndarray, current: np.ndarray) -> np.ndarray:
-        return probes.migration(initial, current, found.samples)
+        return probes.migration(initial, current, probing.samples)
 
     parts = []
-    for compared, measure in ((WITHIN, found.within), (ACROSS, found.across))[: 1 if found.obstacle else 2]:
-        for step in spaced(found.steps, STEPS):
+    for compared, measure in ((WITHIN, probing.within), (ACROSS, probing.across))[: 1 if probing.obstacle else 2]:
+        for step in spaced(probing.steps, STEPS):
             table = measure(step, matrix).mean(axis=0)
             initial, current = (axis.ravel() for axis in np.indices(table.shape))
             frame = pd.DataFrame({"initial": initial, "current": current, "prompts": table.ravel()})
             below = probes.degraded(table)
             parts.append(frame.assign(compared=compared, step=step, share_below_diagonal=below))
-    return pd.concat(parts, ignore_index=True).assign(**block.keys(method), samples=found.samples)
+    return pd.concat(parts, ignore_index=True).assign(**block.keys(method), samples=probing.samples)
 
 
 def _matrix(axes: Axes, title: str, cells: pd.DataFrame) -> None:

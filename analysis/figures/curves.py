@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from analysis import paper, reading, results, statistics, style, text
 from analysis.figures import frames
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY
 
@@ -42,7 +42,7 @@ def look(block: Block, method: str) -> dict[str, Any]:
     return line | {"zorder": 4 if method == "bapo" else 3}
 
 
-def _measures(study: Study, names: Mapping[str, str], key: str, height: float) -> tuple[Figure, pd.DataFrame]:
+def _measures(study: StudyFile, names: Mapping[str, str], key: str, height: float) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a column a measure.
 
     names: column of steps.parquet -> its name; key: of the caption.
@@ -57,7 +57,7 @@ def _measures(study: Study, names: Mapping[str, str], key: str, height: float) -
     return fig, frame
 
 
-def training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
+def training_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
     fig, frame = _measures(frames.part(study), {"reward_mean": MEASURES["reward_mean"]}, "training_curves", 2.5)
     return fig, frame.drop(columns="measure").rename(columns={"value": "reward_mean"})
@@ -67,12 +67,12 @@ def training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
 figure4_training_curves = training_curves
 
 
-def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure11_dynamics(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw reward, entropy and length, a row a task and model."""
     return _measures(frames.part(study, methods=SHOWN), MEASURES, "dynamics", 1.8)
 
 
-def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure9_cumulative_rollouts(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the responses generated up to each step, a panel a task and model."""
     study = frames.part(study, methods=SHOWN)
     each = frames.recorded(study, ["fresh_rollouts", "regenerated_rollouts"])
@@ -109,7 +109,7 @@ PPO = ("ppo", "ba_ppo")
 Panel = tuple[Block, str, Sequence[str], str]
 
 
-def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure5_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """BAPO against GRPO, its mini test against GRPO, BAPO against DAPO, on what stands for AIME 2024."""
     study = _part(study, [m for pair in PAIRS for m in pair])
     panels = list[Panel]()
@@ -121,20 +121,20 @@ def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     return _draw(panels, study, sharey=len(study.blocks) == 1)
 
 
-def figure12_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure12_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """GRPO, DAPO and BAPO, a panel a task and model, on what stands for AMC, CD-4 and the Geometry3K test."""
     study = _part(study, SHOWN)
     places = [(b, _benchmark(b, BENCHMARKS.get(b.task, ""))) for b in study.blocks]
     return _draw([(b, name, list(b.methods), b.title) for b, name in places], study)
 
 
-def figure16_ppo(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure16_ppo(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
     study = _part(study, PPO)
     return _draw([(b, _benchmark(b, AIME), list(b.methods), b.title) for b in study.blocks], study, stars=True)
 
 
-def _part(study: Study, methods: Sequence[str]) -> Study:
+def _part(study: StudyFile, methods: Sequence[str]) -> StudyFile:
     """Return the methods of a figure that the study has curves of; all of those where it knows none of the figure's.
 
     Raises UserError naming every run without them and the command that makes them.
@@ -152,7 +152,7 @@ def _benchmark(block: Block, role: str) -> str:
     return next((n for n in names if block.roles.get(n, n) == role), names[-1])
 
 
-def _rows(block: Block, benchmark: str, method: str, study: Study) -> pd.DataFrame:
+def _rows(block: Block, benchmark: str, method: str, study: StudyFile) -> pd.DataFrame:
     """Return a method's accuracy on a benchmark in percent, a row a step."""
     curve = reading.curves(block.methods[method], benchmark, study)
     accuracy = 100 * curve.accuracy
@@ -165,7 +165,7 @@ def _rows(block: Block, benchmark: str, method: str, study: Study) -> pd.DataFra
 
 
 def _draw(
-    panels: Sequence[Panel], study: Study, stars: bool = False, sharey: bool = False
+    panels: Sequence[Panel], study: StudyFile, stars: bool = False, sharey: bool = False
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel each. stars: at the highest point of a curve; sharey: one scale for all."""
     shown = dict.fromkeys((block, benchmark, m) for block, benchmark, methods, _ in panels for m in methods)
@@ -198,7 +198,7 @@ def _draw(
 TRIES = (1, 2, 4, 8, 16, 32)
 
 
-def pass_at_k(study: Study) -> tuple[Figure, pd.DataFrame]:
+def pass_at_k(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel a benchmark: the chance that one of k samples is correct, in percent."""
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _chances(block, study)])
@@ -218,11 +218,11 @@ def pass_at_k(study: Study) -> tuple[Figure, pd.DataFrame]:
     return fig, frame
 
 
-def _chances(block: Block, study: Study) -> Iterator[dict[str, Any]]:
+def _chances(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems."""
-    for result in results.collect(block, study):
-        for name, found in result.outcomes.items():
-            for k in (k for k in TRIES if k <= found.samples):
-                mean = statistics.mean_over_seeds(found.pass_at(k)).problems
+    for result in results.collect(block, study).values():
+        for name, outcomes in result.outcomes.items():
+            for k in (k for k in TRIES if k <= outcomes.samples):
+                mean = statistics.mean_over_seeds(outcomes.pass_at(k)).problems
                 keys = {**block.keys(result.method), "benchmark": name, "k": k}
                 yield keys | text.points(mean, "mean", "low", "high")

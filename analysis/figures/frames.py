@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from analysis import reading, style, text
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 
 #: columns that say whose series it is
 RUN = ["task", "model", "method", "seed"]
 
 
-def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> Study:
+def part(study: StudyFile, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> StudyFile:
     """Return the runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
 
     Of a study with none of the tasks, or none of the methods (a log of another project), all is shown. Raises UserError
@@ -29,7 +29,7 @@ def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -
     return narrower
 
 
-def recorded(study: Study, measures: Sequence[str]) -> pd.DataFrame:
+def recorded(study: StudyFile, measures: Sequence[str]) -> pd.DataFrame:
     """Return columns of steps.parquet as rows (task, model, method, seed, step, measure, value).
 
     Steps at which a seed lacks a measure are left out. Raises UserError where nothing is left.
@@ -57,7 +57,7 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     return (total[..., high] - total[..., low]) / (high - low)
 
 
-def smoothed(study: Study, measures: Sequence[str]) -> tuple[pd.DataFrame, str]:
+def smoothed(study: StudyFile, measures: Sequence[str]) -> tuple[pd.DataFrame, str]:
     """Return :func:`recorded` with a column ``smoothed``, and for a caption how it is: over a tenth of the run."""
     frame = recorded(study, measures)
     series = frame.groupby([*RUN, "measure"])["value"]
@@ -83,7 +83,7 @@ def seed_words(blocks: Sequence[Block]) -> str:
     return text.counted([len(cells) for b in blocks for cells in b.methods.values()], "seed")
 
 
-def caption(study: Study, *keys: str, **fields: object) -> str:
+def caption(study: StudyFile, *keys: str, **fields: object) -> str:
     """Return sentences of ``words.yaml`` with the study's seeds, its note, and which panels have bands.
 
     A panel has a line a method, and may have the base's.

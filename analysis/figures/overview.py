@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import paper, results, statistics, style, text
+from analysis import paper, reading, results, statistics, style, text
 from analysis.results import AVERAGE
-from analysis.study import Block, Study, evaluated
-from analysis.tables.comparison import kinds
+from analysis.study import Block, StudyFile, evaluated
 from bapo.errors import UserError
 
 STEM = "bapo_minus_grpo"
@@ -28,29 +27,29 @@ BUDGETS = {
 }
 
 
-def data(studies: Sequence[Study]) -> pd.DataFrame:
+def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a budget, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
     model and budget the one with more seeds. Raises UserError where no study has both methods.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    best: dict[tuple[str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
-        for kind, blocks in kinds(study).items():
+        for kind, blocks in reading.kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], kind
-                if key not in found or row["runs"] > found[key]["runs"]:
-                    found[key] = row
-    if not found:
+                if key not in best or row["runs"] > best[key]["runs"]:
+                    best[key] = row
+    if not best:
         raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
-    rows = sorted(found.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
+    rows = sorted(best.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
     return pd.DataFrame(rows)
 
 
-def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
+def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases if several."""
-    first, of_block = blocks[0], [{row.method: row for row in results.collect(b, study)} for b in blocks]
-    printed = paper.match(first.task, first.model, first.paper_model)
+    first, of_block = blocks[0], [results.collect(b, study) for b in blocks]
+    printed = paper.of_block(first)
     for method in BUDGETS:
         if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
             continue
@@ -75,7 +74,7 @@ def _rows(blocks: Sequence[Block], study: Study) -> Iterator[dict[str, Any]]:
         }
 
 
-def write(studies: Sequence[Study], out: Path) -> list[Path]:
+def write(studies: Sequence[StudyFile], out: Path) -> list[Path]:
     """Write the picture and its data. Raises UserError as :func:`data`."""
     frame = data(studies)
     with style.settings():

@@ -26,7 +26,7 @@ NOTHING, BORROWED = "-", "*"
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedCell:
     """One printed number. text: as printed; value: in its unit; digits: behind the point."""
 
     text: str
@@ -39,7 +39,7 @@ class Cell:
         return 0.5 * 10.0**-self.digits
 
 
-def parse(text: str) -> Cell | None:
+def parse(text: str) -> PrintedCell | None:
     """ "62.90" -> 62.90 with two digits; "677k" -> 677000 with -3; what is no number -> None."""
     body = text.removesuffix("k")
     try:
@@ -47,13 +47,13 @@ def parse(text: str) -> Cell | None:
     except ValueError:
         return None
     digits = len(body.partition(".")[2])
-    return Cell(text, value * 1000, digits - 3) if body != text else Cell(text, value, digits)
+    return PrintedCell(text, value * 1000, digits - 3) if body != text else PrintedCell(text, value, digits)
 
 
 # ------------------------------------------------------------------------------------------------ tables
 
 
-class Row(BaseModel):
+class PrintedRow(BaseModel):
     """One method's row; every other field is a column's printed text. underlined: columns with a line under them."""
 
     model_config = ConfigDict(extra="allow")
@@ -69,12 +69,12 @@ class Row(BaseModel):
         return {name: text for name, text in (self.model_extra or {}).items() if text and text != NOTHING}
 
     @property
-    def cells(self) -> dict[str, Cell]:
+    def cells(self) -> dict[str, PrintedCell]:
         """Return the number of each column that has one."""
         return {name: cell for name, text in self.printed.items() if (cell := parse(text))}
 
 
-class Block(BaseModel):
+class PrintedBlock(BaseModel):
     """One model's rows. columns: name -> printed title."""
 
     model_config = ConfigDict(extra="forbid")
@@ -83,14 +83,14 @@ class Block(BaseModel):
     title: str
     task: str
     columns: dict[str, str]
-    rows: list[Row]
+    rows: list[PrintedRow]
 
     @property
     def numbered(self) -> dict[str, str]:
         """Return the columns with a number here, in order."""
         return {name: title for name, title in self.columns.items() if any(name in row.cells for row in self.rows)}
 
-    def row(self, method: str) -> Row | None:
+    def row(self, method: str) -> PrintedRow | None:
         return next((row for row in self.rows if row.method == method), None)
 
     def printed(self, method: str, column: str) -> str | None:
@@ -118,15 +118,15 @@ class Block(BaseModel):
 class Published:
     """The blocks of Table 1, and ``setup.yaml``, which says itself what stands in it."""
 
-    blocks: list[Block]
+    blocks: list[PrintedBlock]
     setup: Mapping[str, Any]
 
     @property
-    def rows(self) -> list[tuple[Block, Row]]:
+    def rows(self) -> list[tuple[PrintedBlock, PrintedRow]]:
         """Return every row with its block."""
         return [(block, row) for block in self.blocks for row in block.rows]
 
-    def pairs(self, of: str, over: str, column: str) -> Iterator[tuple[Block, Cell, Cell]]:
+    def pairs(self, of: str, over: str, column: str) -> Iterator[tuple[PrintedBlock, PrintedCell, PrintedCell]]:
         """(block, cell of one row, cell of the other) for every block that prints both."""
         for block in self.blocks:
             a, b = (row.cells.get(column) if (row := block.row(name)) else None for name in (of, over))
@@ -143,22 +143,27 @@ def read(name: str) -> dict[str, Any]:
 
 
 @lru_cache
-def table1(folder: Path = FOLDER) -> dict[str, Block]:
+def table1(folder: Path = FOLDER) -> dict[str, PrintedBlock]:
     """Return every model of Table 1 by its key, in the paper's order."""
     path = folder / "table1.yaml"
-    blocks: list[Block] = validate.read(list[Block], validate.parse_yaml(path)["models"], path)
+    blocks: list[PrintedBlock] = validate.read(list[PrintedBlock], validate.parse_yaml(path)["models"], path)
     return {block.key: block for block in blocks}
 
 
-def match(task: str, model: str, named: str | None = None) -> Block | None:
+def match(task: str, model: str, named: str | None = None) -> PrintedBlock | None:
     """Return the paper's block for a task and model: the one named, else the same key, else the task's first."""
     models = table1()
     return models.get(named or "") or models.get(model) or next((b for b in models.values() if b.task == task), None)
 
 
+def of_block(block: study.Block) -> PrintedBlock | None:
+    """Return the paper's block whose part one of ours plays."""
+    return match(block.task, block.model, block.paper_model)
+
+
 def stands_for(block: study.Block, benchmark: str) -> str:
     """Return the paper's title of the benchmark whose part one of ours plays; "" where ours has the same title."""
-    printed = match(block.task, block.model, block.paper_model)
+    printed = of_block(block)
     role = printed.columns.get(block.roles.get(benchmark, benchmark), "") if printed else ""
     return "" if dict(block.benchmarks)[benchmark].rstrip(".") == role.rstrip(".") else role
 

@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 
 from analysis import figures, products
-from analysis.study import Study
+from analysis.study import StudyFile
 
 
-def write(name: str, study: Study, out: Path) -> list[Path]:
+def write(name: str, study: StudyFile, out: Path) -> list[Path]:
     """Write a table into the folder ``out``; returns the files. Raises UserError naming missing runs."""
     from analysis.reading import NotRecorded, require_runs
 

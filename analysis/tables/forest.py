@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import style, text
-from analysis.results import AVERAGE, BASE
+from analysis import results, style, text
+from analysis.results import AVERAGE, BASE, ByMethod
+from analysis.study import Block
 
 STEM = "table1_forest"
 TITLE = "BAPO minus GRPO, here and in the paper"
 METHOD, REFERENCE = "bapo", "grpo"
-METHODS, PLACE = (BASE, REFERENCE, METHOD), ["task", "model"]
+PLACE = ["task", "model"]
+COLUMNS = [*PLACE, "set", "gain", "seeds", "points", "low", "high", "share", "share_low", "share_high"]
 HERE, PAPER = "here", "the paper"
 #: column of the data, those of its interval -> title of its panel
 PANELS = {
@@ -23,27 +26,24 @@ PANELS = {
 }
 
 
-def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
+def data(rows: Mapping[Block, ByMethod], pairs: pd.DataFrame) -> pd.DataFrame:
     """Return a row for this run and one for the paper, of every task and model that has both methods.
 
-    averages, differences: the content of table1.csv and table1_differences.csv.
+    rows, pairs: of analysis.results. gain: what GRPO gains over its base model.
     """
-    averages, pairs = (frame[frame["benchmark"] == AVERAGE] for frame in (averages, differences))
-    pairs = pairs[(pairs["a"] == REFERENCE) & (pairs["b"] == METHOD)].set_index(PLACE)
-    shares = ["share", "share_low", "share_high"]
-    wide = averages.pivot(index=PLACE, columns="method", values=["mean", "paper", "seeds", *shares, "paper_share"])
-    wide = wide.reindex(pairs.index, columns=pd.MultiIndex.from_product([wide.columns.levels[0], METHODS])).astype(
-        float
-    )
-    over_base = {name: wide[name][REFERENCE] - wide[name][BASE] for name in ("mean", "paper")}
-    # the table has the other sign; one seed has no interval but over problems
-    low, high = (-pairs[f"{end}_problems_and_seeds"].fillna(pairs[f"{end}_problems"]) for end in ("high", "low"))
-    ours = {"seeds": wide["seeds"][METHOD], "points": -pairs["difference"], "low": low, "high": high}
-    ours |= {share: wide[share][METHOD] for share in shares}
-    theirs = {"points": wide["paper"][METHOD] - wide["paper"][REFERENCE], "share": wide["paper_share"][METHOD]}
-    both = ((HERE, over_base["mean"], ours), (PAPER, over_base["paper"], theirs))
-    frame = pd.concat([pd.DataFrame({"set": name, "gain": gain, **columns}) for name, gain, columns in both])
-    frame = frame.loc[pairs.index].reset_index()
+    lines = []
+    for block, of in rows.items():
+        if not {METHOD, REFERENCE} <= of.keys():
+            continue
+        ours, reference, base = (of[m][AVERAGE] if m in of else {} for m in (METHOD, REFERENCE, BASE))
+        here, gain = results.of_pair(pairs, block, METHOD, REFERENCE), {"mean": np.nan, "paper": np.nan, **base}
+        line = {"set": HERE, "gain": reference["mean"] - gain["mean"], "seeds": ours["seeds"]}
+        line |= dict(zip(("points", "low", "high"), text.ends(here, "difference"), strict=True))
+        line |= {share: ours[share] for share in ("share", "share_low", "share_high")}
+        theirs = {"set": PAPER, "gain": reference["paper"] - gain["paper"], "share": ours["paper_share"]}
+        theirs["points"] = ours["paper"] - reference["paper"]
+        lines += [{"task": block.task, "model": block.model, **each} for each in (line, theirs)]
+    frame = pd.DataFrame(lines, columns=COLUMNS)
     return frame[frame["points"].notna()].astype({"seeds": "Int64"})
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import paper, reading, text
 from analysis.page import Page, Table
 from analysis.results import has_reference_pass
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 
 REFERENCE = "grpo"
 #: key in totals of a run's summary.json -> title
@@ -29,7 +29,7 @@ QUANTITIES = {
 PHASES = {"rollout": "Rollout", "regenerate": "Re-evaluation", "reward": "Reward", "update": "Update"}
 
 
-def costs(block: Block, method: str, study: Study) -> pd.DataFrame:
+def costs(block: Block, method: str, study: StudyFile) -> pd.DataFrame:
     """Return QUANTITIES, NaN where a summary lacks one, and ``seconds_<phase>`` of each run, a row a seed.
 
     seconds_other: the rest of the steps' time. Probes are no cost and left out.
@@ -42,14 +42,14 @@ def costs(block: Block, method: str, study: Study) -> pd.DataFrame:
     return pd.DataFrame(totals, list(QUANTITIES), dtype=float).T.join(sums[[*phases, "seconds_other"]])
 
 
-def rows(block: Block, study: Study) -> Iterator[dict[str, Any]]:
+def rows(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield one row a method and quantity, the phases of the time among them, with the ratio of the means."""
     every = {m: costs(block, m, study) for m in block.methods}
     printed, base = times(block.task), every.get(REFERENCE, every[next(iter(every))] * math.nan)
-    for method, found in every.items():
+    for method, frame in every.items():
         _, time, ratio = printed.get(method, ("", "", None))
-        ratios = found / base.where(base != 0)  # of the runs with the same seed
-        for key, values in found.items():
+        ratios = frame / base.where(base != 0)  # of the runs with the same seed
+        for key, values in frame.items():
             each, mean, other = ratios[key].dropna(), values.mean(), base[key].mean()
             yield {
                 **block.keys(method),
@@ -133,7 +133,7 @@ def _tables(block: Block, frame: pd.DataFrame) -> Iterator[Table]:
         yield table(title, ["Paper, time", "Paper, to GRPO", "Ours, to GRPO"], rows)
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """table2.csv, table2.md and table2.tex."""
     frame = pd.DataFrame([row for block in study.blocks for row in rows(block, study)])
     runs = [(b.method_title(m).lstrip("+"), cells) for b in study.blocks for m, cells in b.methods.items()]

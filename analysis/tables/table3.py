@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from analysis.text import flat
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
@@ -99,7 +99,7 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
 
 def shared(values: Mapping[str, str]) -> str:
     """Return the value of most methods, and which have another: "16 (bapo: 32)". values: by method."""
-    by_value = {value: [m for m, own in values.items() if own == value] for value in values.values()}
+    by_value = {value: [m for m, theirs in values.items() if theirs == value] for value in values.values()}
     most = max(by_value, key=lambda value: len(by_value[value]))
     rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
     return f"{most} ({'; '.join(rest)})" if rest else most
@@ -126,7 +126,7 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
     yield Table(f"{block.title}: sampling, training with its budget, and evaluation", ["Field", "Value"], cells, "ll")
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
     read = {b: configurations(b) for b in study.blocks}
     rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}
@@ -141,4 +141,4 @@ def write(study: Study, out: Path) -> list[Path]:
     kinds = zip(*(_tables(b, configs, rows[b]) for b, configs in read.items()), strict=True)
     notes = text.words("table3", source=paper.read("table3")["source"])
     page = Page.of(study, "Table 3: hyper-parameters as used", [t for kind in kinds for t in kind], notes)
-    return page.write(out, "table3", [row for found in rows.values() for row in found], options=every)
+    return page.write(out, "table3", [row for of_block in rows.values() for row in of_block], options=every)

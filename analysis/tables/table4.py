@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis import paper, reading, text
 from analysis.page import Page, Table
-from analysis.study import Block, Study
+from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 
@@ -44,7 +44,7 @@ OVERLAP = {
 }
 
 
-def data_folder(block: Block, study: Study) -> Path:
+def data_folder(block: Block, study: StudyFile) -> Path:
     """``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
     run = next(iter(block.methods.values()))[0].run
     folder = run.parents[2] / "data" if len(run.parts) > 3 else run / "data"
@@ -67,9 +67,9 @@ def _split(path: Path) -> pd.DataFrame:
     """Read a file in verl's schema."""
     frame = read_table(path)
     users = frame["prompt"].map(lambda messages: "\n".join(m["content"] for m in messages if m["role"] == "user"))
-    found = frame[["form"]] if "form" in frame else frame[[]]
+    form_columns = frame[["form"]] if "form" in frame else frame[[]]
     content = users + frame["images"].map(_digest) if "images" in frame else users
-    return found.assign(id=frame["extra_info"].map(lambda info: str(info["id"])), prompt=users, content=content)
+    return form_columns.assign(id=frame["extra_info"].map(lambda info: str(info["id"])), prompt=users, content=content)
 
 
 def _digest(images: Any) -> str:
@@ -96,11 +96,11 @@ def source(data: dict[str, Any], split: str) -> str:
 def removed(folder: Path) -> dict[str, str]:
     """Return how many rows of each split the cleaning of a real set has left out; {} for generated data."""
     report = read_json(folder / REPORT) if (folder / REPORT).exists() else {"rows": {}, "problems": {}}
-    kept = report["problems"]
-    return {s: f"{n - kept[s]} of {n} rows" if s in kept else text.MISSING for s, n in report["rows"].items()}
+    problems = report["problems"]
+    return {s: f"{n - problems[s]} of {n} rows" if s in problems else text.MISSING for s, n in report["rows"].items()}
 
 
-def rows(block: Block, every: Mapping[str, pd.DataFrame], study: Study) -> Iterator[dict[str, Any]]:
+def rows(block: Block, every: Mapping[str, pd.DataFrame], study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield one row a split: what is there, beside the paper's set whose part it plays."""
     folder = data_folder(block, study)
     data = reading.config(next(iter(block.methods.values()))[0]).get("data", {})
@@ -142,21 +142,21 @@ def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[s
 # ------------------------------------------------------------------------------------------------ files
 
 
-def write(study: Study, out: Path) -> list[Path]:
+def write(study: StudyFile, out: Path) -> list[Path]:
     """table4.csv, table4_overlap.csv, table4.md and table4.tex; one block a task, whichever models trained on it."""
     tables, every, pairs = [], list[dict[str, Any]](), list[dict[str, Any]]()
     for block in list({b.task: b for b in reversed(study.blocks)}.values())[::-1]:
         read = splits(data_folder(block, study))
-        found, both = list(rows(block, read, study)), list(overlaps(block, read))
-        below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in found if r["remark"]]
-        cells = [[form.format(**r) for form in COLUMNS.values()] for r in found]
+        numbers, both = list(rows(block, read, study)), list(overlaps(block, read))
+        below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in numbers if r["remark"]]
+        cells = [[form.format(**r) for form in COLUMNS.values()] for r in numbers]
         tables.append(Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below))
         cells = [
             [p["first"], p["second"], *(text.MISSING if p[k] is None else f"{p[k]:,}" for k in list(OVERLAP)[2:])]
             for p in both
         ]
         tables.append(Table(f"{block.task_title}: overlap between splits", list(OVERLAP.values()), cells, "llrrrr"))
-        every, pairs = every + found, pairs + both
+        every, pairs = every + numbers, pairs + both
     notes = text.words("table4", source=paper.read("table4")["source"])
     page = Page.of(study, "Table 4: data sets as loaded", tables, notes)
     return page.write(out, "table4", every, overlap=pd.DataFrame(pairs, columns=["task", *OVERLAP]))

@@ -93,12 +93,14 @@ def test_the_unchanged_policy_is_expected_and_a_better_one_is_above() -> None:
     for gain, above in ((0.0, False), (0.2, True)):
         tries = {s: tries_of(runs(rng, gain), 0.125) for s in (1, 2, 3)}
         zero, one, every = admissions(tries, draws=60)
-        assert [zero.stored, one.stored, every.stored] == [0, 1, None]
-        assert zero.count + one.count == every.count == sum(len(t.table) for t in tries.values())
-        assert list(every.by_seed) == [1, 2, 3] and every.difference.df == 2
-        for a in (zero, one, every):
-            assert a.difference.mean == pytest.approx(a.admitted.mean - a.expected.mean)
-            assert (a.difference.mean > 4 * a.difference.se) if above else abs(a.difference.mean) < 4 * a.difference.se
+        assert [each["stored"] for each in (zero, one, every)] == [0, 1, None]
+        assert zero["count"] + one["count"] == every["count"] == sum(len(t.table) for t in tries.values())
+        assert list(every["by_seed"]) == [1, 2, 3] and every["difference"].df == 2
+        for each in (zero, one, every):
+            e = each["difference"]
+            assert e.mean == pytest.approx(each["admitted"].mean - each["expected"].mean)
+            assert (e.mean > 4 * e.se) if above else abs(e.mean) < 4 * e.se
         share = np.mean(np.concatenate([t.table["admitted"] for t in tries.values()]))
-        assert every.admitted.mean == pytest.approx(share)
-    assert admissions({1: tries[1]}, draws=20)[-1].difference.df == tries[1].table["prompt"].nunique() - 1
+        assert every["admitted"].mean == pytest.approx(share)
+    prompts = tries[1].table["prompt"].nunique()
+    assert admissions({1: tries[1]}, draws=20)[-1]["difference"].df == prompts - 1

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support.runs import place, write_run, write_study
 
-from analysis import figures, style
+from analysis import figures, reading, results, style
 from analysis.claims.measures import mean_of_bases, of_seeds
-from analysis.study import Study, load
+from analysis.study import StudyFile, load
 from analysis.tables import comparison
 
 SEEDS = (1, 2)
@@ -49,20 +49,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def study_of(root: Path, models: tuple[str, ...] = tuple(MODELS), methods: tuple[str, ...] = tuple(RATES)) -> Study:
+def study_of(root: Path, models: tuple[str, ...] = tuple(MODELS), methods: tuple[str, ...] = tuple(RATES)) -> StudyFile:
     cells = [(m, method, s) for m in models for method in methods for s in SEEDS]
     return load(write_study(root, cells, benchmarks=("a",), name="toys"))
 
 
 def test_bases_of_one_kind_differ_in_their_seed_alone(root: Path) -> None:
-    tiny, second, weak = (comparison.kind_of_base(b) for b in study_of(root).blocks)
+    tiny, second, weak = (reading.kind_of_base(b) for b in study_of(root).blocks)
     assert tiny == second != weak
 
 
 def test_rows_over_bases_by_hand(root: Path) -> None:
     """BAPO minus GRPO: 6 and 8 minus 5 of ten from one base, 5 and 5 minus 5 from the other: 20 and 0 points."""
     study = study_of(root)
-    tables, rows = comparison.over_bases([comparison.compare(block, study) for block in study.blocks])
+    frame = comparison.compare(study)
+    tables, rows = comparison.over_bases(study, {b: results.by_method(frame, b) for b in study.blocks})
     row = next(r for r in rows if (r["method"], r["benchmark"]) == ("bapo", "avg"))
     assert (row["base_1"], row["base_2"], row["difference"]) == pytest.approx((20, 0, 10))
     # sd sqrt(200), SE 10, t with one degree of freedom: 12.706; wider than what each base says of itself

@@ -51,11 +51,11 @@ def test_the_ledger_asks_the_studies_that_its_entries_name(tmp_path: Path) -> No
 
     named = list(dict.fromkeys(study for claim in entries.read() for study in claim.studies))
     assert products.claimed() == named
-    asked = products.judged("laptop", tmp_path)
+    asked = products.studies_of_claims("laptop", tmp_path)
     assert "table1" in asked and "regimes" not in asked  # hours, which the ledger does not ask for
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "comparison_regimes.md").write_text("")
-    assert "regimes" in products.judged("laptop", tmp_path)
+    assert "regimes" in products.studies_of_claims("laptop", tmp_path)
 
 
 @pytest.mark.parametrize(("old", "new"), [("[figure6_ablations]", "[figure6_ablation]"), ("tables: []", "tables: [t]")])

@@ -62,9 +62,9 @@ def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
     links = {attributes["href"] for tag, attributes in elements if tag == "a"}
     assert {"tables/table1.csv", "tables/table1_forest.svg", "figures/figure4_training_curves.csv", "#first"} <= links
     parts = report._parts(home / "tables", home)
-    assert [part.key for part in parts] == ["table1", "table2", "comparison_bases"]
-    assert list(parts[0].pictures) == ["tables/table1_forest.svg"]
-    assert parts[0].files == ["tables/table1.csv"] and parts[1].files == []
+    assert [part["key"] for part in parts] == ["table1", "table2", "comparison_bases"]
+    assert list(parts[0]["pictures"]) == ["tables/table1_forest.svg"]
+    assert parts[0]["files"] == ["tables/table1.csv"] and parts[1]["files"] == []
     assert "A curve." in page
 
 

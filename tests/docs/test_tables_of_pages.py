@@ -20,8 +20,8 @@ from support.evidence import Table, differences, registered_late, tables
 from support.pages import PAGES
 from support.paths import ROOT
 
-from analysis import evidence
 from analysis.__main__ import main
+from analysis.exchange import evidence
 from bapo.experiments import places
 from bapo.store.files import read_json
 from bapo.validate import parse_yaml
@@ -141,7 +141,7 @@ def test_a_gate_that_changes_after_the_runs_is_found(
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "gates"]):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     file.write_text(STUDY % now)
-    asked = evidence.asked(parse_yaml(file, STUDY % packed), "laptop")
+    asked = evidence.question_digest(parse_yaml(file, STUDY % packed), "laptop")
     found = registered_late({"scale": "laptop", "started": started, "asked": asked}, file)
     assert len(found) == len(said) and all(words in one for words, one in zip(said, found, strict=True))
 

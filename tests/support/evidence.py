@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from analysis import evidence
+from analysis.exchange import evidence
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
 from support.pages import FENCE
@@ -96,7 +96,7 @@ def registered_late(about: Json, file: Path) -> list[str]:
         content = parse_yaml(file, text)
         # the key "problems" was "on" when the runs of pocket_hard_pilot started, which YAML reads as true
         gates = [{"problems" if key is True else key: value for key, value in g.items()} for g in content["gates"]]
-        return evidence.asked({**content, "gates": gates}, about["scale"])
+        return evidence.question_digest({**content, "gates": gates}, about["scale"])
 
     found = [] if digest() == about["asked"] else [f"{file.name} asks something else than when its runs were packed"]
     commits = [line.split() for line in git("log", "--format=%H %at", "--", file.name).splitlines()]

@@ -20,7 +20,7 @@ from support.paths import ROOT
 from support.workflow import PATIENCE, command, environment
 from support.world import SMOKE
 
-from analysis.compare import IDENTICAL, compare
+from analysis.exchange.compare import IDENTICAL, compare
 from analysis.products import FIGURES
 from bapo.experiments.compose import run_config
 from bapo.experiments.studies import load_study
@@ -133,7 +133,7 @@ def test_from_nothing_to_the_table_through_ctrl_c_and_kill(checkout: Path, smoke
     assert {path.name for path in checkout.iterdir()} <= {*CHECKOUT, ".snakemake", Path(RESULTS).parts[0]}
 
     undisturbed = smoke_world / "results" / "smoke"
-    assert {line.state for line in compare(undisturbed, there).lines} == {IDENTICAL}
+    assert {*compare(undisturbed, there)["state"]} == {IDENTICAL}
     tables = [pd.read_csv(place / "tables" / "table1.csv").drop(columns="seconds") for place in (undisturbed, there)]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
     summaries = sorted(p.relative_to(there) for p in there.glob("*/*/*/seed1/summary.json"))

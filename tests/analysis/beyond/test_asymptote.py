@@ -85,4 +85,4 @@ def test_the_table_and_the_gates_read_evaluated_checkpoints(tmp_path: Path, monk
     assert frame.minus_reference["rollouts", "dapo"] == pytest.approx(25.0, rel=1e-2)
     assert "against flops" in page.read_text()
     judged = gates.judge(loaded.blocks, loaded, gates.registered("asked"))
-    assert [each.verdict for each in judged] == ["passed", "support"]
+    assert [each["verdict"] for each in judged] == ["passed", "support"]

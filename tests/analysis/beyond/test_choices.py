@@ -11,11 +11,12 @@ import pytest
 from support.runs import write_study
 from support.simulated import MODEL, write_simulated
 
+from analysis import statistics
 from analysis.__main__ import main
 from analysis.beyond import checkpoints as choice
 from analysis.beyond import tuning
 from analysis.beyond.theory import step_terms, worst_k2
-from analysis.study import load
+from analysis.study import load, merged
 from bapo.errors import UserError
 from bapo.store.files import read_json, write_json
 
@@ -32,14 +33,14 @@ def test_every_rule_by_hand() -> None:
     """One seed, three checkpoints, one benchmark of two problems: means 0.5, 0.6 and 0.4."""
     accuracy = np.array([[[0.9, 0.1], [0.4, 0.8], [0.5, 0.3]]])
     found = choice.measure({"a": accuracy}, np.array([[0.7, 0.2, 0.3]]), STEPS)
-    tables = {rule: m.tables[0].tolist() for rule, m in found.items()}
+    tables = {rule: tables[0].tolist() for rule, (tables, _) in found.items()}
     assert tables[choice.LAST] == [[0.5, 0.3]]
     assert tables[choice.VALIDATION] == [[0.9, 0.1]]  # validation prefers the first
     assert tables[choice.TEST] == [[0.4, 0.8]]
     # the first problem chooses step 25 (0.9), where the second has 0.1; the second step 50 (0.8): the first has 0.4
     assert tables[choice.HALVES] == [pytest.approx([0.4, 0.1])]
-    assert [m.steps for m in found.values()] == [(75,), (25,), (50,), ()]
-    gains = {rule: round(m.gain.mean, 9) for rule, m in found.items()}
+    assert [steps for _, steps in found.values()] == [(75,), (25,), (50,), ()]
+    gains = {rule: round(choice.gain(found, rule).mean, 9) for rule in found}
     assert gains == {choice.LAST: 0, choice.VALIDATION: 0.1, choice.TEST: 0.2, choice.HALVES: -0.15}
 
 
@@ -50,12 +51,12 @@ def test_each_seed_chooses_for_itself_and_benchmarks_count_alike() -> None:
     found = choice.measure({"a": a, "b": b}, None, (10, 20))
     assert list(found) == [choice.LAST, choice.TEST, choice.HALVES]  # no validation problems, no such rule
     # averages: 0.35 and 0.325 of the first seed (over all five problems 0.30 and 0.31), 0.30 and 0.25 of the second
-    assert found[choice.TEST].steps == (10, 10)
-    assert found[choice.TEST].accuracy.mean == pytest.approx((0.35 + 0.30) / 2)
-    assert found[choice.TEST].gain.mean == pytest.approx(0.0375)
-    assert found[choice.TEST].gain.seed_means == pytest.approx((0.025, 0.05))
+    assert found[choice.TEST][1] == (10, 10)
+    assert statistics.mean_over_seeds(*found[choice.TEST][0]).mean == pytest.approx((0.35 + 0.30) / 2)
+    assert choice.gain(found, choice.TEST).mean == pytest.approx(0.0375)
+    assert choice.gain(found, choice.TEST).seed_means == pytest.approx((0.025, 0.05))
     only = choice.measure({"b": b}, None, (10, 20))
-    assert only[choice.TEST].steps == (20, 10)
+    assert only[choice.TEST][1] == (20, 10)
 
 
 # ------------------------------------------------------------------------------------------------ bias
@@ -72,7 +73,9 @@ def simulated(better: float, generator: np.random.Generator, problems: int = 60,
 def test_the_best_on_test_gains_by_luck_and_the_halves_do_not(better: float) -> None:
     generator = np.random.default_rng(5)
     rules = [choice.measure({"a": simulated(better, generator)}, None, range(1, 7), splits=10) for _ in range(150)]
-    test, halves = (np.array([found[rule].gain.mean for found in rules]) for rule in (choice.TEST, choice.HALVES))
+    test, halves = (
+        np.array([choice.gain(found, rule).mean for found in rules]) for rule in (choice.TEST, choice.HALVES)
+    )
     error = halves.std() / len(halves) ** 0.5
     assert halves.mean() == pytest.approx(better, abs=0.01) and (test >= 0).all()
     if not better:
@@ -143,7 +146,6 @@ def test_of_two_that_are_near_the_one_with_fewer_changes() -> None:
 
 
 def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path) -> None:
-    from analysis.claims import view
 
     studies = []
     for name, seeds, tuned in (("first", (1, 2), []), ("second", (2, 3), ["rate 4e-4"]), ("third", (3,), [])):
@@ -151,9 +153,9 @@ def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path
         content["cells"] = [cell | {"tuned": tuned} for cell in content["cells"]]
         write_json(tmp_path / f"{name}.json", content)
         studies.append(load(tmp_path / f"{name}.json"))
-    (block,) = view.merged(studies).blocks
+    (block,) = merged(studies).blocks
     assert [(cell.seed, cell.tuned) for cell in block.methods["bapo"]] == [(1, ()), (2, ()), (3, ())]
-    (block,) = view.merged(studies[1:]).blocks
+    (block,) = merged(studies[1:]).blocks
     assert [cell.seed for cell in block.methods["bapo"]] == [2, 3]
 
 

@@ -46,7 +46,7 @@ def with_rules(root: Path, monkeypatch: pytest.MonkeyPatch, **rules: object) -> 
 def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> Estimate:
     asked = with_rules(root, monkeypatch, gates=[{**GATE, **quantity}])
     rules = gates.registered("asked")
-    return gates.judge(asked.blocks, asked, rules)[0].estimate
+    return gates.judge(asked.blocks, asked, rules)[0]["estimate"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "study").glob("*.yaml")), ids=lambda path: path.stem)
@@ -88,7 +88,7 @@ def test_coverage_is_the_chance_of_one_right_answer_in_32(tmp_path: Path, monkey
         write_run(place(tmp_path, "grpo", seed), {"a": [[1, *none[1:]], none]})
         write_run(place(tmp_path, "bapo", seed), {"a": [none, none]})
     write_evaluation(tmp_path / "base" / "eval", {"a": [none, none]})
-    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0].estimate
+    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
     assert (found.mean, found.se) == (pytest.approx(25), 0)
 
 
@@ -134,7 +134,7 @@ def test_where_the_base_is_the_unit_bases_and_problems_are_both_random(
 ) -> None:
     asked = of_bases(tmp_path, monkeypatch, **quantity)
     expected = mean_over_seeds(np.array(by_base) / 8).tested
-    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0].estimate
+    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
     assert (found.mean, found.se, found.df) == pytest.approx((100 * expected.mean, 100 * expected.se, expected.df))
     assert found.mean == pytest.approx(100 * np.mean(by_base) / 8)
 
@@ -144,7 +144,7 @@ def test_a_gain_is_measured_from_the_method_that_is_named(tmp_path: Path, monkey
     lead = {"measure": "gain_share", "of": "bapo", "minus": "grpo"}
     for name, share in (("whole", 300), ("base", 100)):
         asked = of_bases(tmp_path / name, monkeypatch, **lead, gain_from=name)
-        found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0].estimate
+        found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
         assert found.mean == pytest.approx(share)
 
 
@@ -230,7 +230,7 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
     asked = with_rules(tmp_path, monkeypatch, gates=[GATE], decisions=[decision, *family])
     rules = gates.registered("asked")
     found = gates.judge(asked.blocks, asked, rules)[1:]
-    assert [each.verdict for each in found] == ["support", "undecided", "undecided"]
+    assert [each["verdict"] for each in found] == ["support", "undecided", "undecided"]
 
 
 @pytest.mark.parametrize(

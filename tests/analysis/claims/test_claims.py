@@ -14,7 +14,8 @@ from support.runs import place, probe_rows, rewrite, write_claims, write_curve, 
 
 from analysis import claims
 from analysis.__main__ import main
-from analysis.claims import entries, ledger, view
+from analysis.claims import entries, ledger
+from analysis.study import load_studies
 from bapo.store.files import read_json, read_table, write_json
 
 SEEDS = (1, 2, 3)
@@ -69,8 +70,8 @@ def study(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def lines(root: Path, *given: dict) -> list[ledger.Line]:
-    return ledger.ledger(write_claims(root / "entries", *given), view.load_studies([root / "study.json"]))
+def lines(root: Path, *given: dict) -> list[ledger.LedgerLine]:
+    return ledger.ledger(write_claims(root / "entries", *given), load_studies([root / "study.json"]))
 
 
 def difference(of: str, over: str | list[str], rule: dict, **more: object) -> dict:

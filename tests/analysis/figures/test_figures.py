@@ -18,7 +18,7 @@ from support.simulated import MODEL, write_simulated
 from analysis import figures, products, reading, style
 from analysis.__main__ import main
 from analysis.figures import bins, frames
-from analysis.study import Study, load
+from analysis.study import StudyFile, load
 from bapo.errors import UserError
 from bapo.store.files import read_table
 
@@ -33,7 +33,7 @@ COUNTDOWN, MATHEMATICS = ("countdown", MODEL), ("mathematics", MODEL)
 Drawn = Callable[[str], tuple[Any, pd.DataFrame]]
 
 
-def draw(name: str, study: Study) -> tuple[Any, pd.DataFrame]:
+def draw(name: str, study: StudyFile) -> tuple[Any, pd.DataFrame]:
     with style.settings():
         return figures.function(name)(study)
 
@@ -131,7 +131,7 @@ def test_no_text_is_cut_off_or_overlaps_and_the_caption_is_whole(name: str, draw
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def many(tmp_path_factory: pytest.TempPathFactory) -> StudyFile:
     """Return a study of eleven methods, some with long titles."""
     equal = ("bapo", "bapo+v2", "bapo+v10", "bapo+fixed_0_2", "bapo_without_x3", "dapo", "bapo+gaussian")
     methods = ("grpo", "dapo", "bapo", "bapo_without_x2", *(f"{m}+rollouts" for m in equal))
@@ -139,7 +139,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 @pytest.mark.parametrize("name", ["training_curves", "unsolved_share", "pass_at_k"])
-def test_many_methods_are_told_apart_in_the_legend_and_the_panels(name: str, many: Study) -> None:
+def test_many_methods_are_told_apart_in_the_legend_and_the_panels(name: str, many: StudyFile) -> None:
     fig, _ = draw(name, many)
     assert_readable(fig)
     handles, labels = fig.axes[0].get_legend_handles_labels()

@@ -17,7 +17,7 @@ from support.simulated import MODEL, write_simulated
 
 from analysis import paper, statistics
 from analysis.__main__ import main
-from analysis.results import Result, compare, marks
+from analysis.results import Comparison, Result, compare, marked
 from analysis.study import load
 from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
@@ -116,15 +116,19 @@ def accuracies(mean: float, seed: int, n: int = 200) -> np.ndarray:
 )
 def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expected: dict[str, str]) -> None:
     rows = [result(m, accuracies(mean, i + 1)) for i, (m, mean) in enumerate(zip("abc", means, strict=True))]
+
+    def marks(found: dict[tuple[str, str], Comparison]) -> dict[str, str]:
+        return marked({r.method: r.mean("x").mean for r in rows}, [pair for pair, c in found.items() if c.real])
+
     found = compare(rows, "x")
-    assert marks(rows, "x", found) == expected
+    assert marks(found) == expected
     raw = [c.difference.tested.p for c in found.values()]  # Holm counts every pair of the column
     assert len(found) == 3 and [c.adjusted for c in found.values()] == pytest.approx(statistics.holm(raw).tolist())
     # one training seed is one model: these models may differ, and nothing is said of methods
     single = compare([replace(row, seeds=(0,), accuracy={"x": row.accuracy["x"][:1]}) for row in rows], "x")
-    assert not any(c.real for c in single.values()) and marks(rows, "x", single) == {}
+    assert not any(c.real for c in single.values()) and marks(single) == {}
     base = Result("base", "base", "", (), {}, {"x": accuracies(0.1, 9)[:1]}, {})  # one given model
-    assert compare([base, *rows], "x")["base", "c"].real
+    assert compare([base, *rows], "x")["c", "base"].real
 
 
 # ------------------------------------------------------------------------------------------------ the paper

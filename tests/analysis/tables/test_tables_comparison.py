@@ -86,8 +86,9 @@ def test_what_a_seed_shares_cancels() -> None:
     rng = np.random.default_rng(0)
     reference = np.array([rng.permutation(np.arange(20) < 4 * s) for s in range(5)], dtype=float) * 0.5
     subject = reference + np.tile([0.2, 0.0], 10)
-    rows = [row(name, table.tolist(), (1, 2, 3, 4, 5)) for name, table in (("bapo", subject), ("grpo", reference))]
-    found = against(rows, rows[1], "a")["bapo"].difference
+    tables = {"bapo": subject, "grpo": reference}
+    rows = {name: row(name, table.tolist(), (1, 2, 3, 4, 5)) for name, table in tables.items()}
+    found = against(rows, "grpo", "a")["bapo"].difference
     estimate = found.tested
     assert estimate.mean == pytest.approx(0.1) and set(np.round(list(found.by_seed.values()), 9)) == {0.1}
     # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
@@ -97,11 +98,13 @@ def test_what_a_seed_shares_cancels() -> None:
 def test_effects_are_shares_of_what_grpo_gains() -> None:
     base, grpo = row(BASE, [[0.1, 0.3]], ()), row("grpo", [[0.5, 0.7], [0.5, 0.7]], (1, 2))
     bapo = row("bapo", [[0.5, 0.9], [0.5, 0.9]], (1, 2))  # 0.1 above, where GRPO gains 0.4
-    found = shares([base, grpo, bapo], "a")
+    rows = {BASE: base, "grpo": grpo, "bapo": bapo}
+    found = shares(rows, "a")
     assert list(found) == ["bapo"] and found["bapo"].mean == pytest.approx(0.25)
     # the problems' shares are 0 and 1/2: SE 1/4, whatever the seeds
     assert found["bapo"].tested.se == pytest.approx(0.25)
-    assert shares([grpo, bapo], "a") == {} and shares([row(BASE, [[0.9, 0.9]], ()), grpo, bapo], "a") == {}
+    without = {method: of for method, of in rows.items() if method != BASE}
+    assert shares(without, "a") == {} and shares(rows | {BASE: row(BASE, [[0.9, 0.9]], ())}, "a") == {}
 
 
 @pytest.mark.parametrize(
@@ -132,8 +135,9 @@ def test_verdicts_by_the_margin() -> None:
         (0.02, 0.02, 0.01, 0.01): "above",  # 1.5 with SE 0.29: within the margin, and different from 0
         (-0.2, -0.2, -0.1, -0.1): "below",
     }.items():
-        rows = [row("bapo", [[0.5 + d for d in each]] * 2, (1, 2)), grpo]
-        assert against(rows, grpo, "a", points)["bapo"].verdict == verdict
-        assert against(rows, grpo, "a")["bapo"].verdict != "no effect larger than 4.5 points"  # without a margin
-    one = [row("bapo", [[0.51, 0.49] * 2], (1,)), row("grpo", [[0.5] * 4], (1,))]  # one seed is one model
-    assert against(one, one[1], "a", points)["bapo"].verdict == "not significant"
+        rows = {"bapo": row("bapo", [[0.5 + d for d in each]] * 2, (1, 2)), "grpo": grpo}
+        assert against(rows, "grpo", "a", points)["bapo"].verdict == verdict
+        assert against(rows, "grpo", "a")["bapo"].verdict != "no effect larger than 4.5 points"  # without a margin
+    one = {name: row(name, table, (1,)) for name, table in (("bapo", [[0.51, 0.49] * 2]), ("grpo", [[0.5] * 4]))}
+    # one seed is one model
+    assert against(one, "grpo", "a", points)["bapo"].verdict == "not significant"

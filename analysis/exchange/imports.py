@@ -66,8 +66,8 @@ class Log:
     def source(self) -> dict[str, Any]:
         """Return what a manifest says of the file."""
         first = [f"{place}: {reason}" for place, reason in self.refused[:SHOWN]]
-        found = {"refused": len(self.refused), "first": first, "notes": self.notes}
-        return {"file": self.path.name, "sha256": sha256(self.path), **found}
+        counts = {"refused": len(self.refused), "first": first, "notes": self.notes}
+        return {"file": self.path.name, "sha256": sha256(self.path), **counts}
 
     def nothing(self, what: str) -> UserError:
         """Return the error for a file of which nothing can be used: its first refused record, else ``what``."""
@@ -165,7 +165,7 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
     """
     names = NAMES | ({"reward_mean": (metric.removeprefix("train/"),)} if metric else {})
     rows: dict[int, dict[str, float]] = {}
-    seen, taken = dict.fromkeys(name for record in log.records.values() for name in record), dict[str, None]()
+    columns, taken = dict.fromkeys(name for record in log.records.values() for name in record), dict[str, None]()
     for place, record in log.records.items():
         reward = next((name for name in names["reward_mean"] if record.get(name) is not None), None)
         if reward is None:
@@ -174,19 +174,19 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
             step = int(float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
             if step >= 2**63:
                 raise OverflowError("step is too large")
-            found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
-            rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in found.items()}}
+            values = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
+            rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in values.items()}}
             taken[reward] = None
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
-    others = [name for name in seen if re.search("reward|score|acc", name) and name not in taken][:SHOWN]
+    others = [name for name in columns if re.search("reward|score|acc", name) and name not in taken][:SHOWN]
     there = f"; there are also {', '.join(others)}" if others else ""
     if not rows:
         wanted = " or ".join(names["reward_mean"])
         raise log.nothing(f"no line has {wanted}{there}; name the metric that is the reward with --metric")
     ends = ", ".join(f"{rows[step]['reward_mean']:.4g} at step {step}" for step in (min(rows), max(rows)))
     log.notes.append(f"reward: {' and '.join(taken)}, {len(rows)} steps, {ends}{there}")
-    if not set(STEP) & set(seen):
+    if not set(STEP) & set(columns):
         log.notes.append("step: not logged, the records are counted")
     return pd.DataFrame([rows[step] for step in sorted(rows)])
 
@@ -212,10 +212,10 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
         others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
         if name:
             n = _part(_part(content, "n-samples"), task).get("effective")
-            asked = {key: value for key, value in (("samples", n), ("limit", limit)) if isinstance(value, int | float)}
-            scores[task] = {"metric": name, "accuracy": values[name], **asked}
-            said = "".join(f", {key} {value:g}" for key, value in asked.items())
-            log.notes.append(f"{task}: {name} {values[name]:.4g}{said}{others}")
+            sizes = {key: value for key, value in (("samples", n), ("limit", limit)) if isinstance(value, int | float)}
+            scores[task] = {"metric": name, "accuracy": values[name], **sizes}
+            details = "".join(f", {key} {value:g}" for key, value in sizes.items())
+            log.notes.append(f"{task}: {name} {values[name]:.4g}{details}{others}")
         else:
             log.refused.append((f"results.{task}", f"has none of {', '.join(wanted)}{others}"))
     if not scores:
@@ -249,10 +249,8 @@ def import_file(
     files.write_parquet(folder / STEPS, steps)
     files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
     log.notes.append(f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged")
-    write_json(folder / MANIFEST, {"imported": [log.source], "code": git_state()})
     content = {"steps": int(steps["step"].max()), "totals": {"rollouts": int(steps["fresh_rollouts"].sum())}}
-    identity = {"identity": f"imported:{sha256(path)[:16]}"}
-    write_json(folder / SUMMARY, identity | content | {"files": files.fingerprints(folder, [STEPS])})
+    _seal(folder, [log.source], content | {"files": files.fingerprints(folder, [STEPS])})
     _write_study(home / names[0])
     return folder, log
 
@@ -261,11 +259,15 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
     """Add scores to a folder; those of other files there stay."""
     there = (folder / SUMMARY).exists()
     sources = read_json(folder / MANIFEST)["imported"] if there else []
-    kept = read_json(folder / SUMMARY)["benchmarks"] if there else {}
+    earlier = read_json(folder / SUMMARY)["benchmarks"] if there else {}
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
+    _seal(folder, sources, {"benchmarks": {**earlier, **scores}, "files": {}})
+
+
+def _seal(folder: Path, sources: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
+    """Write a folder's manifest, and its summary, whose identity is that of the last source."""
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
-    identity = f"imported:{log.source['sha256'][:16]}"
-    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": {**kept, **scores}, "files": {}})
+    write_json(folder / SUMMARY, {"identity": f"imported:{sources[-1]['sha256'][:16]}", **content})
 
 
 def _write_study(folder: Path) -> None:

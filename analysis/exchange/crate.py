@@ -10,8 +10,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.claims.view import load_studies
-from analysis.study import Base, Cell, finished
+from analysis.study import Base, StudyRun, finished, load_studies
 from bapo import project
 from bapo.errors import UserError, require_extra
 from bapo.store import provenance
@@ -27,10 +26,10 @@ PAPER = "https://arxiv.org/abs/2602.20722"
 
 def homes(folder: Path) -> list[Path]:
     """Return the scales' folders of a results folder or crate: those with studies/. Raises UserError without one."""
-    found = sorted({path.parent.parent for path in folder.rglob("studies/*.json")})
-    if not found:
+    folders = sorted({path.parent.parent for path in folder.rglob("studies/*.json")})
+    if not folders:
         raise UserError(f"{folder}: holds no studies/*.json; name a scale's results, for example results/laptop")
-    return found
+    return folders
 
 
 # ------------------------------------------------------------------------------------------------ packing
@@ -76,7 +75,7 @@ def collect(home: Path) -> Packed:
     Raises UserError where no run is finished or a run's file is not what was written.
     """
     home = homes(home)[0].resolve()
-    packed, root, runs = Packed(), f"results/{home.name}", dict[Path, Cell | Base]()
+    packed, root, runs = Packed(), f"results/{home.name}", dict[Path, StudyRun | Base]()
     studies = sorted((home / "studies").glob("*.json"))
     packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))
     for study in load_studies(studies).values():
@@ -100,9 +99,9 @@ def collect(home: Path) -> Packed:
             if name != Path(name).name or not name or ((folder / name).is_file() and sha256(folder / name) != digest):
                 raise UserError(f"{folder / name}: is not what {record} says; make it again, or delete the record")
         packed.add(folder, Path(root, folder.relative_to(home)).as_posix(), *made, f"{provenance.FOLDER}/{record.name}")
-    own = project.folder()
-    if own is not None and home.is_relative_to(own.resolve()):
-        packed.add(own, "project", *(p.relative_to(own).as_posix() for p in project.sources(own)))
+    code = project.folder()
+    if code is not None and home.is_relative_to(code.resolve()):
+        packed.add(code, "project", *(p.relative_to(code).as_posix() for p in project.sources(code)))
     return packed
 
 
@@ -141,18 +140,18 @@ def problems(folder: Path) -> list[str]:
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder}: {SUMS} is missing or no text; name an archive of `bapo export`") from None
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    own = {name: sha256(folder / name) for name in sorted(_names(folder) - {SUMS})}
-    found = [f"{name} is missing" for name in sorted(sums.keys() - own)]
-    found += [f"{name} was added: {SUMS} does not name it" for name in own if name not in sums]
-    found += [f"{n} was changed: its SHA-256 is not in {SUMS}" for n, h in own.items() if sums.get(n, h) != h]
+    hashes = {name: sha256(folder / name) for name in sorted(_names(folder) - {SUMS})}
+    sentences = [f"{name} is missing" for name in sorted(sums.keys() - hashes)]
+    sentences += [f"{name} was added: {SUMS} does not name it" for name in hashes if name not in sums]
+    sentences += [f"{n} was changed: its SHA-256 is not in {SUMS}" for n, h in hashes.items() if sums.get(n, h) != h]
     for summary in sorted(folder.rglob(SUMMARY)):
         place = summary.relative_to(folder)
         try:
             seals = {f"{place.parent}/{n}": seal["sha256"] for n, seal in read_json(summary).get("files", {}).items()}
-            found += [f"{n} is not what {place} sealed" for n, seal in seals.items() if own.get(n, seal) != seal]
+            sentences += [f"{n} is not what {place} sealed" for n, seal in seals.items() if hashes.get(n, seal) != seal]
         except (UserError, KeyError, TypeError, AttributeError, RecursionError):
-            found.append(f"{place} is no summary with the files that it sealed")
-    return found
+            sentences.append(f"{place} is no summary with the files that it sealed")
+    return sentences
 
 
 def _names(folder: Path) -> set[str]:

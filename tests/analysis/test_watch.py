@@ -14,9 +14,8 @@ import pytest
 from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.runs import write_results
 
-from analysis import live, text
-from analysis.live import Line
-from analysis.watch import last_line, rows_of, watch
+from analysis import text
+from analysis.watch import CHOICE, ProgressLine, log_end, rows_of, watch
 from bapo.errors import UserError
 from bapo.store.progress import Progress
 
@@ -75,7 +74,7 @@ def shown(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "first_look.md").write_text("# A first look\n\n- three rows\n\n![x](first_look.png)\n")
     usual = ColorizingTextHandler(stream=Stream(request.param))
     usual.setFormatter(DefaultFormatter())
-    handler = Line(usual, 2)
+    handler = ProgressLine(usual, 2)
     yield handler
     handler.end()
 
@@ -87,20 +86,20 @@ def say(handler: logging.Handler, event: LogEvent | None, message: str | None = 
     handler.emit(record)
 
 
-def begin(handler: Line, number: int, message: str, rule: str, output: Path = Path("none")) -> None:
+def begin(handler: ProgressLine, number: int, message: str, rule: str, output: Path = Path("none")) -> None:
     say(handler, LogEvent.JOB_INFO, jobid=number, rule_msg=message, rule_name=rule, output=[str(output)])
 
 
-def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line, tmp_path: Path) -> None:
+def test_jobs_become_a_line_and_the_first_look_is_shown(shown: ProgressLine, tmp_path: Path) -> None:
     begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown", "train")
     begin(shown, LOOK, "First look", "first_look", tmp_path / "first_look.md")
     words = str(shown.words())
     assert words.startswith("0 of 2 jobs done") and "Train: grpo, seed 1, tiny, countdown (" in words
     say(shown, LogEvent.JOB_FINISHED, job_id=LOOK)
     say(shown, LogEvent.PROGRESS, done=1, total=2)
-    say(shown, None, live.CHOICE)
+    say(shown, None, CHOICE)
     out = shown.console.file.getvalue()  # type: ignore[attr-defined]
-    assert "A first look" in out and "png" not in out and live.CHOICE not in out
+    assert "A first look" in out and "png" not in out and CHOICE not in out
     assert ("\x1b" in out) is (shown.live is not None)
     if shown.live is None:
         assert "1 of 2 jobs done" in out and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", out)
@@ -110,7 +109,7 @@ def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line, tmp_path: P
         assert "2 of 2 jobs done" not in shown.console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_an_error_is_handed_on_with_the_end_of_the_log(shown: Line, tmp_path: Path) -> None:
+def test_an_error_is_handed_on_with_the_end_of_the_log(shown: ProgressLine, tmp_path: Path) -> None:
     begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown", "train")
     log = tmp_path / "train.log"
     log.write_text("".join(f"step {i}\n" for i in range(40)) + "error: no \x1b[2Jspace left\n")
@@ -119,7 +118,9 @@ def test_an_error_is_handed_on_with_the_end_of_the_log(shown: Line, tmp_path: Pa
     say(shown, LogEvent.JOB_ERROR, "Error in rule train", level=logging.ERROR, **fields)
     out = shown.console.file.getvalue()
     assert "error: no  [2Jspace left" in out and "step 39" in out and "step 20\n" not in out
-    assert "Train" not in str(shown.words()) and str(tmp_path / "none") in live.tail(tmp_path / "none")
+    assert "Train" not in str(shown.words())
+    say(shown, LogEvent.JOB_ERROR, "Error", level=logging.ERROR, **fields | {"log": [str(tmp_path / "none")]})
+    assert f"The end of {tmp_path / 'none'}:" in shown.console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_log_file_gets_a_plain_line_for_each_tenth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,4 +132,4 @@ def test_a_log_file_gets_a_plain_line_for_each_tenth(tmp_path: Path, capsys: pyt
     assert all(line.isprintable() and "\r" not in line for line in text.split("\n"))
     log = tmp_path / "log"
     log.write_text(text)
-    assert last_line(log).startswith("countdown tiny grpo seed 2: step 40/40, reward 0.40, ")
+    assert log_end(log, 1)[0].startswith("countdown tiny grpo seed 2: step 40/40, reward 0.40, ")

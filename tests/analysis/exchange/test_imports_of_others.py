@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.paths import needs_shared
 
-from analysis import imports
 from analysis import study as studies
 from analysis.__main__ import main
-from analysis.imports import read, scores_of, steps_of
+from analysis.exchange import imports
+from analysis.exchange.imports import read, scores_of, steps_of
 from bapo.errors import UserError
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, read_json, read_table
 

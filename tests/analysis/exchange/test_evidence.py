@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from support.runs import bits, place, write_claims, write_evaluation, write_results, write_run, write_study
 
-from analysis import claims, closing, evidence
+from analysis import claims, closing
 from analysis.__main__ import main
-from analysis.claims import ledger, view
-from analysis.compare import compare
+from analysis.claims import ledger
+from analysis.exchange import evidence
+from analysis.exchange.compare import compare
+from analysis.study import load_studies
 from analysis.tables import table1_words
 from bapo.errors import UserError
 from bapo.experiments.studies import load_study
@@ -66,7 +68,7 @@ def test_a_target_ends_with_its_rows_and_what_the_published_run_has(
     study = home / "studies" / "figure6.json"
     assert main(["comparison", "--study", str(study), "--out", str(home / "tables")]) == 0
     monkeypatch.setattr(closing, "suite_folder", lambda: tmp_path)
-    numbers = len(compare(home, home).lines)
+    numbers = len(compare(home, home))
     capsys.readouterr()
     assert main(["closing", str(home), "--study", "figure6", "untuned"]) == 0
     head, *rows, last = capsys.readouterr().out.splitlines()
@@ -89,7 +91,7 @@ def test_a_claim_that_reads_groups_is_not_testable_with_evidence(simulated: dict
     study = evidence.unpack(evidence.pack(simulated["bases"], tmp_path / "evidence"), tmp_path / "back")
     query = {"name": "bound_can_be_positive", "of": "bapo"}
     (asked,) = write_claims(tmp_path / "entries", {"query": query, "rule": {"above": 0}, "studies": ["bases"]})
-    lines = ledger.ledger([asked], view.load_studies([study]))
+    lines = ledger.ledger([asked], load_studies([study]))
     assert {line.verdict.verdict for line in lines} == {claims.NOT_TESTABLE}
     assert all("groups.parquet" in line.verdict.reason for line in lines)
 

@@ -32,8 +32,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from analysis import reading
-from analysis.sharing import Packed
-from analysis.study import Study, finished, load
+from analysis.exchange.crate import Packed
+from analysis.study import StudyFile, finished, load
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.identity import digest
@@ -167,7 +167,7 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
 # ------------------------------------------------------------------------------------------------ what was asked
 
 
-def asked(content: Mapping[str, object], scale: str) -> str:
+def question_digest(content: Mapping[str, object], scale: str) -> str:
     """Return the digest of what a file of ``experiments/study/`` asks: claim, gates, decisions, the scale's runs."""
     scales = content.get("scales")
     said = {key: content.get(key) for key in ("claim", "gates", "decisions")}
@@ -175,7 +175,7 @@ def asked(content: Mapping[str, object], scale: str) -> str:
     return digest({**said, "runs": scales.get(scale) if isinstance(scales, dict) else None})
 
 
-def about(study: Study, name: str, home: Path) -> Json:
+def about(study: StudyFile, name: str, home: Path) -> Json:
     """Describe the runs of a study. asked: the digest of its file, None where it has none; times: of training runs.
 
     name: of the evidence, which has another name than the study where it holds a portion of its runs.
@@ -188,7 +188,7 @@ def about(study: Study, name: str, home: Path) -> Json:
         "study": name,
         "folder": home.name,
         "scale": study.scale,
-        "asked": asked(parse_yaml(file), study.scale) if file.exists() else None,
+        "asked": question_digest(parse_yaml(file), study.scale) if file.exists() else None,
         "runs": len(study.cells),
         "seeds": sorted({cell.seed for cell in study.cells}),
         "started": min((m["started"] for m in manifests if "started" in m), default=None),
@@ -280,8 +280,8 @@ def unpack(file: Path, out: Path) -> Path:
         if path.name == SUMMARY:
             summary = json.loads(text)
             sealed = summary.get("files", {})
-            kept = files.fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
-            files.write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": kept}, durable=False)
+            sums = files.fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
+            files.write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": sums}, durable=False)
         else:
             files.write_text(path, text, durable=False)
     study = home / "studies" / f"{described['study']}.json"
@@ -302,8 +302,8 @@ def _joined(folder: Path, name: str) -> Path:
     shared = [{key: value for key, value in part.items() if key not in ("cells", "bases")} for part in parts]
     if any(each != shared[0] for each in shared):
         raise UserError(f"{folder}: the portions of {name} were packed with different titles, benchmarks or notes")
-    asked = load_study(name, shared[0]["scale"])
-    order = [f"{c.task}/{c.model}/{asked.method_of(c)}/seed{c.seed}" for c in asked.cells]
+    plan = load_study(name, shared[0]["scale"])
+    order = [f"{c.task}/{c.model}/{plan.method_of(c)}/seed{c.seed}" for c in plan.cells]
     cells = {"{task}/{model}/{method}/seed{seed}".format(**cell): cell for part in parts for cell in part["cells"]}
     if unasked := [place for place in cells if place not in order]:
         raise UserError(f"{folder}: {places.file_of('study', name)} does not ask for {unasked[0]}")

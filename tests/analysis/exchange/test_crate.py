@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from support.runs import write_results
 
-from analysis import sharing
 from analysis.__main__ import main
-from analysis.sharing import SUMS
+from analysis.exchange.crate import SUMS, collect, problems, write
 from bapo import project
 from bapo.errors import UserError
 from bapo.store import provenance
@@ -59,8 +58,8 @@ def test_a_crate_is_as_it_was_packed(
     done = subprocess.run(["sha256sum", "--quiet", "-c", SUMS], cwd=crate, capture_output=True, check=False)
     assert done.returncode == 0  # without this suite
     moved = shutil.copytree(home, tmp_path / "elsewhere" / "laptop")
-    sums = [sharing.write(sharing.collect(place), tmp_path / name) for place, name in ((home, "a"), (moved, "b"))]
-    assert sums[0] == sums[1] and sharing.problems(tmp_path / "b") == []
+    sums = [write(collect(place), tmp_path / name) for place, name in ((home, "a"), (moved, "b"))]
+    assert sums[0] == sums[1] and problems(tmp_path / "b") == []
 
 
 def test_what_is_in_it(crate: Path) -> None:
@@ -84,11 +83,11 @@ def test_the_tables_can_be_made_again_in_the_crate(copy: Path, monkeypatch: pyte
 def test_unfinished_runs_are_left_out_and_named(tmp_path: Path) -> None:
     home = write_results(tmp_path / "results" / "laptop")
     (home / "countdown/tiny/bapo/seed2/summary.json").unlink()
-    assert sharing.collect(home).left_out == [RUN.replace("seed1", "seed2")]
+    assert collect(home).left_out == [RUN.replace("seed1", "seed2")]
     for summary in home.rglob("summary.json"):
         summary.unlink()
     with pytest.raises(UserError, match="none of its"):
-        sharing.collect(home)
+        collect(home)
 
 
 # ------------------------------------------------------------------------------------------------ changes
@@ -120,7 +119,7 @@ def test_a_forger_who_writes_the_sums_anew_is_found_by_the_seals(copy: Path) -> 
     table.write_bytes((copy / RUN.replace("bapo", "grpo") / "eval" / "cd.parquet").read_bytes())
     listed = [line.split("  ")[1] for line in (copy / SUMS).read_text().splitlines()]
     (copy / SUMS).write_text("".join(f"{hashlib.sha256((copy / n).read_bytes()).hexdigest()}  {n}\n" for n in listed))
-    assert sharing.problems(copy) == [f"{RUN}/eval/cd.parquet is not what {RUN}/eval/summary.json sealed"]
+    assert problems(copy) == [f"{RUN}/eval/cd.parquet is not what {RUN}/eval/summary.json sealed"]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.runs import USUAL, accuracy, bits, rewrite, write_results
 
 from analysis import statistics
 from analysis.__main__ import main
-from analysis.compare import AGREES, DIFFERS, IDENTICAL, OTHER, Compared, Line, compare
+from analysis.exchange.compare import AGREES, DIFFERS, IDENTICAL, ONLY, OTHER, compare
 from bapo.errors import UserError
 from bapo.store.files import read_table
 
@@ -22,18 +23,18 @@ def a(tmp_path: Path) -> Path:
     return write_results(tmp_path / "a" / "laptop")
 
 
-def lines(found: Compared) -> dict[tuple[str, str], Line]:
-    return {line.key[2:]: line for line in found.lines}
+def rows(found: pd.DataFrame) -> dict[tuple[str, str], Any]:
+    return {(row.method, row.benchmark): row for row in found.itertuples()}
 
 
-def mean(line: Line, side: str) -> float:
-    return 100 * getattr(line, side).mean(line.key[3]).mean
+def mean(row: Any, side: str) -> float:
+    return 100 * getattr(row, side).mean(row.benchmark).mean
 
 
 def test_the_same_results_are_identical(a: Path, tmp_path: Path) -> None:
     found = compare(a, shutil.copytree(a, tmp_path / "elsewhere" / "renamed"))
-    assert found.agree and {line.state for line in found.lines} == {IDENTICAL}
-    assert set(lines(found)) == {(m, c) for m in USUAL for c in ("cd", "avg")}
+    assert {*found.state} == {IDENTICAL}
+    assert set(rows(found)) == {(m, c) for m in USUAL for c in ("cd", "avg")}
 
 
 def test_each_side_is_read_from_its_own_folder(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,24 +42,22 @@ def test_each_side_is_read_from_its_own_folder(a: Path, tmp_path: Path, monkeypa
     b = write_results(tmp_path / "b" / "laptop", {**USUAL, "bapo": 7})
     write_results(tmp_path / "results" / "laptop", {**USUAL, "bapo": 1})
     monkeypatch.chdir(tmp_path)
-    line = lines(compare(a, b))["bapo", "cd"]
-    assert mean(line, "a") == pytest.approx(accuracy(5)) and mean(line, "b") == pytest.approx(accuracy(7))
-    assert line.state == DIFFERS
+    row = rows(compare(a, b))["bapo", "cd"]
+    assert mean(row, "a") == pytest.approx(accuracy(5)) and mean(row, "b") == pytest.approx(accuracy(7))
+    assert row.state == DIFFERS
 
 
 def test_differences_are_paired_on_the_problems_and_corrected(a: Path, tmp_path: Path) -> None:
     b = write_results(tmp_path / "b", {**USUAL, "bapo": 7}, seeds=(3, 4), shift=5)
-    found = lines(compare(a, b))
+    found = rows(compare(a, b))
     assert found["grpo", "cd"].state == AGREES and found["bapo", "cd"].state == DIFFERS
     sides = [
         statistics.Side([np.mean([bits(3, s, shift) for s in seeds], axis=2)], seeds)
         for seeds, shift in (((1, 2), 0), ((3, 4), 5))
     ]
-    expected, line = statistics.difference(*sides).both, found["grpo", "cd"]
-    assert line.compared is not None
-    difference = line.compared.difference.tested
+    expected, difference = statistics.difference(*sides).both, found["grpo", "cd"].comparison.difference.tested
     assert (difference.mean, difference.half_width) == pytest.approx((expected.mean, expected.half_width))
-    compared = [line.compared for line in found.values() if line.compared]
+    compared = [row.comparison for row in found.values()]
     raw = [c.difference.tested.p for c in compared]
     assert [c.adjusted for c in compared] == pytest.approx(statistics.holm(raw))
 
@@ -69,15 +68,18 @@ def test_other_problems_are_not_compared(a: Path, tmp_path: Path) -> None:
         frame = read_table(path)
         rewrite(path.parent, cd=frame.assign(problem_id="other" + frame["problem_id"]))
     found = compare(a, b)
-    assert found.agree and {line.state for line in found.lines} == {OTHER}
+    assert {*found.state} == {OTHER, ONLY[0]}
 
 
 def test_what_one_side_alone_has_is_listed_and_does_not_count(a: Path, tmp_path: Path) -> None:
     b = write_results(tmp_path / "b", {"base": 1, "grpo": 3, "dapo": 4})
     (b / "countdown/tiny/grpo/seed1/eval/summary.json").unlink()
     found = compare(a, b)
-    assert found.agree and {k[2] for k in found.only["A"]} == {"bapo"} and {k[2] for k in found.only["B"]} == {"dapo"}
-    assert len(lines(found)["grpo", "cd"].b.seeds) == 1
+    assert dict.fromkeys(zip(found.method, found.state, strict=True)).keys() == {
+        *((method, IDENTICAL if method == "base" else AGREES) for method in ("base", "grpo")),
+        *zip(("bapo", "dapo"), ONLY, strict=True),
+    }
+    assert len(rows(found)["grpo", "cd"].b.seeds) == 1
 
 
 def test_the_page_names_what_differs(a: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

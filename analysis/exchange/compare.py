@@ -1,0 +1,97 @@
+"""``bapo compare``: two results, crates or files of evidence, A minus B, by the comparisons that Table 1 is made of.
+
+Accuracies are paired by task, model, method and benchmark, and compared by the one rule of pairing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+
+from analysis import results, text
+from analysis.exchange import evidence
+from analysis.exchange.crate import homes
+from analysis.page import markdown_table, without_html
+from analysis.results import KEY, Comparison, Result
+from analysis.study import evaluated, load, merged
+from bapo.errors import UserError
+
+IDENTICAL, AGREES, DIFFERS, OTHER = "identical", "agrees", "differs", "other problems"
+#: of a number that one side alone has
+ONLY = ("Only in A", "Only in B")
+Key = tuple[str, str, str, str]  # task, model, method, benchmark or average
+
+
+def compare(a: Path, b: Path) -> pd.DataFrame:
+    """Compare two folders of results, or files of evidence. Raises UserError where they have no number in common.
+
+    Returns a row a number under KEY; state: IDENTICAL, AGREES, DIFFERS, OTHER or one of ONLY; a, b: the Result of each
+    side; comparison: A minus B with Holm's p over all rows, None on other problems. Beside evidence only the study of
+    its name counts: others may have further seeds of the same rows.
+    """
+    study = next((place.stem for place in (a, b) if place.suffix == ".zip"), "*")
+    first, second = (_rows(place, study) for place in (a, b))
+    both = [key for key in first if key in second]
+    if not both:
+        raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
+    alike = [key for key in both if _problems(first[key], key) == _problems(second[key], key)]
+    corrected = results.corrected([results.difference(first[key], second[key], key[3]) for key in alike])
+    comparisons = dict(zip(alike, corrected, strict=True))
+    states = {key: _state(comparisons.get(key)) for key in both}
+    states |= {key: ONLY[i] for i, side in enumerate((first, second)) for key in side if key not in states}
+    numbers = [[*key, s, first.get(key), second.get(key), comparisons.get(key)] for key, s in states.items()]
+    return pd.DataFrame(numbers, columns=[*KEY, "state", "a", "b", "comparison"])
+
+
+def _rows(folder: Path, study_name: str) -> dict[Key, Result]:
+    """Return the evaluated rows of a folder or of evidence by task, model, method and column."""
+    if folder.suffix == ".zip":
+        with TemporaryDirectory() as unpacked:
+            return _rows(evidence.unpack(folder, Path(unpacked)).parents[1], study_name)
+    files = [file for home in homes(folder) for file in sorted(home.glob(f"studies/{study_name}.json"))]
+    study = evaluated(merged([load(file) for file in files]))
+    collected = ((block, row) for block in study.blocks for row in results.collect(block, study).values())
+    return {(b.task, b.model, row.method, name): row for b, row in collected for name, _ in results.columns(b)}
+
+
+def _problems(row: Result, key: Key) -> dict[str, tuple[str, ...]]:
+    return {name: o.problems for name, o in row.outcomes.items() if key[3] in (name, results.AVERAGE)}
+
+
+def _state(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return OTHER
+    sides = [side.column(comparison.column) for side in (comparison.a, comparison.b)]
+    if all(x.shape == y.shape and np.array_equal(x, y) for x, y in zip(*sides, strict=True)):
+        return IDENTICAL
+    return DIFFERS if comparison.differ else AGREES
+
+
+def counted(numbers: pd.DataFrame) -> str:
+    """Return how many numbers are identical, and what the others are."""
+    counts = numbers["state"].value_counts().to_dict()
+    words = {AGREES: "agree within their intervals", DIFFERS: "differ", OTHER: "are of other problems"}
+    others = [f"{counts[state]} {words[state]}" for state in words if state in counts]
+    both = sum(count for state, count in counts.items() if state not in ONLY)
+    return ", ".join([f"{counts.get(IDENTICAL, 0)} of {both} numbers are identical", *others])
+
+
+def markdown(numbers: pd.DataFrame, names: tuple[str, str]) -> str:
+    """Return how many numbers agree, and each that does not."""
+    parts = [f"# A: {names[0]}, B: {names[1]}", f"{counted(numbers)}."]
+    cells = []
+    for row in numbers[numbers["state"].isin([DIFFERS, OTHER])].to_dict("records"):
+        c, sides = row["comparison"], [row[side].mean(row["benchmark"]).tested for side in "ab"]
+        minus = [text.change(*c.difference.tested.points), text.p_number(c.adjusted)] if c else [text.MISSING] * 2
+        cells.append([*(row[k] for k in KEY), *(text.percent(*e.points) for e in sides), *minus, row["state"]])
+    if cells:
+        head = ["Task", "Model", "Method", "Column", "A %", "B %", "A - B", "p Holm", "State"]
+        parts += [markdown_table(head, cells, "llllrrrrl").rstrip()]
+        parts += ["95% intervals and Holm's correction over all lines. With one seed two trained models are compared."]
+    for state in ONLY:
+        listed = sorted({"/".join(key) for key in results.keys(numbers[numbers["state"] == state])})
+        parts += [f"{state}: {', '.join(listed)}"] if listed else []
+    return without_html("\n\n".join(parts) + "\n")
