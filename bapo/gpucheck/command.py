@@ -265,8 +265,8 @@ def evaluated(check: Check) -> list[Row]:
 
 def fitted(check: Check) -> list[Row]:
     """an update with the micro-batch of a run"""
-    _job(check, f"engines.{check.engine}.micro", "micro-batch")
-    said = (check.folder / "micro.log").read_text(encoding="utf-8").strip()
+    _job(check, "gpucheck.micro_batch", "micro-batch")
+    said = (check.folder / "micro_batch.log").read_text(encoding="utf-8").strip()
     return [Row("micro-batch", True, [line for line in said.splitlines() if " tokens, " in line][-1], "")]
 
 

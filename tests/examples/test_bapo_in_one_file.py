@@ -24,7 +24,7 @@ if LATE:
     import torch
 
     from bapo.algorithm.losses import LossInputs
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.engines.torch.rollout import Generator
     from bapo.engines.torch.trainer import Trainer
     from bapo.methods.bapo import BAPO

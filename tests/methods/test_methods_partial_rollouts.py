@@ -14,7 +14,7 @@ from support.scripted import build as built
 
 from bapo import seeds, tasks
 from bapo.algorithm.rollouts import FRESH, Samples
-from bapo.engines.shared.records import Ledger
+from bapo.engines.shared.costs import StepCosts
 from bapo.experiments.compose import compose_config
 from bapo.tasks.job import data_folder
 
@@ -123,11 +123,11 @@ def world(tiny_world):
 
 
 def sampler_at(world, step, budget, ledger=None):
-    return StepSampler(world[0], world[1], None, 6, step, ledger or Ledger(), budget=budget)
+    return StepSampler(world[0], world[1], None, 6, step, ledger or StepCosts(), budget=budget)
 
 
 def begin(world, prompts, budget, size=6):
-    return world[1].generate(world[0], prompts, size, ("rollout",), 1, 0, FRESH, Ledger(), budget)
+    return world[1].generate(world[0], prompts, size, ("rollout",), 1, 0, FRESH, StepCosts(), budget)
 
 
 def test_what_is_cut_off_is_unfinished_and_not_graded(world):
@@ -161,7 +161,7 @@ def test_responses_go_on_step_by_step_to_their_end(world, budget):
     groups = begin(world, world[2][:12], budget)
     first = groups
     for step in range(2, -(-LONGEST // budget) + 1):
-        ledger = Ledger()
+        ledger = StepCosts()
         before, rewards = groups, [g.rewards.copy() for g in groups]
         groups = sampler_at(world, step, budget, ledger).resume(before)
         for old, new, old_rewards in zip(before, groups, rewards, strict=True):

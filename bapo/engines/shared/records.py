@@ -1,20 +1,18 @@
-"""What a training step costs and leaves in the run directory, for both engines: time, rows of tables, the summary."""
+"""What a training step leaves in the run's folder, with both engines: rows of tables, and the summary at the end."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
+from bapo.engines.shared.costs import StepCosts
 from bapo.experiments import budgets
 from bapo.methods import Batch, Method
 from bapo.store.files import STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
@@ -30,50 +28,9 @@ BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ra
 #: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
 SHOWN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
-#: seconds that a process may take to write its tables and to end
-PARTING = 10.0
-
 #: mean and maximum over tokens of |log-probability of the rollout engine - of the training engine|, the same weights in
 #: both; nan where one engine does both
 MISMATCH = ("mismatch_mean", "mismatch_max")
-
-
-@dataclass
-class Ledger:
-    """What one step cost.
-
-    forwards: tokens that went forward during the update, once for each policy, or to be scored for the method.
-    critic_tokens: tokens of the rows that a critic of ``critic_parameters`` was trained on; they go forward twice, for
-    the values and for the update. overloaded: responses that the machine was too busy to grade, whose reward is 0.
-    """
-
-    fresh_rollouts: int = 0
-    regenerated_rollouts: int = 0
-    generated_tokens: int = 0
-    prompt_tokens: int = 0
-    trained_tokens: int = 0
-    forwards: int = 0
-    critic_tokens: int = 0
-    critic_parameters: int = 0
-    overloaded: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
-
-    def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
-        """Groups that were just generated; one prefill a prompt."""
-        rollouts = sum(g.size for g in groups)
-        if origin == FRESH:
-            self.fresh_rollouts += rollouts
-        else:
-            self.regenerated_rollouts += rollouts
-        self.generated_tokens += int(sum(g.samples.lengths.sum() for g in groups))
-        self.prompt_tokens += prompt_tokens
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the time that the block takes to a phase."""
-        begun = time.perf_counter()
-        yield
-        self.seconds[phase] += time.perf_counter() - begun
 
 
 def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) -> None:
@@ -83,43 +40,6 @@ def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) 
         (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {found}")
 
 
-class JobClock:
-    """Tells when a run writes a checkpoint because time has passed, and when it stops because its job is about to end.
-
-    end: of the job, in seconds since 1970; minutes: between two checkpoints at most; step: seconds of the longest step,
-    with the checkpoint behind the one before it.
-    """
-
-    def __init__(self, end: float | None, minutes: float | None) -> None:
-        self.end, self.minutes, self.step = end, minutes, 0.0
-        self.start()
-
-    def start(self) -> None:
-        """Measure from here: what came before was no step."""
-        self.mark = self.written = time.monotonic()  # whatever is done to the machine's clock
-
-    def step_ended(self) -> None:
-        now = time.monotonic()
-        self.step, self.mark = max(self.step, now - self.mark), now
-
-    def checkpoint_due(self) -> bool:
-        return self.minutes is not None and time.monotonic() - self.written >= 60 * self.minutes
-
-    def checkpoint_written(self) -> None:
-        self.written = time.monotonic()
-
-    def ending(self) -> bool:
-        """Return whether the end of the job is nearer than three of the longest steps: two, and a checkpoint.
-
-        Asked after a step, so every job takes at least one.
-        """
-        return self.end is not None and self.end - time.time() < 3 * self.step + PARTING
-
-    def left(self) -> str:
-        """Say how far the end of the job is."""
-        return f"{max(0.0, (self.end or 0.0) - time.time()) / 60:.1f} minutes before the end of its job"
-
-
 def step_row(
     step: int,
     rollout_version: int,
@@ -127,7 +47,7 @@ def step_row(
     batch: Batch,
     method: Method,
     parameters: int,
-    ledger: Ledger,
+    ledger: StepCosts,
     update: Mapping[str, float],
     seconds: dict[str, float],
 ) -> Json:

@@ -20,8 +20,8 @@ from torch.nn import Parameter
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
+from bapo.engines.shared.packed_groups import pack_groups
 from bapo.engines.shared.records import Tables
-from bapo.engines.shared.rows import pack_groups
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store import files
 from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, write_json

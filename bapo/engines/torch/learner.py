@@ -16,7 +16,8 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.rollouts import ORIGINS, Group
 from bapo.engines.shared import models, shortcut
-from bapo.engines.shared.rows import Rows, by_group, denominators, learning_rate, micro_batches
+from bapo.engines.shared.batch_tensors import Rows, by_group, denominators, micro_batches
+from bapo.engines.shared.schedule import learning_rate
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
 from bapo.methods import Method

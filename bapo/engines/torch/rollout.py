@@ -13,9 +13,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
 from bapo.engines.shared import models
-from bapo.engines.shared.prompts import Embedder, PromptStream, decode, demonstrate, draw, grade
-from bapo.engines.shared.records import Ledger
-from bapo.engines.shared.rows import Pair, Rows, by_group, index_of, index_of_unfinished, micro_batches
+from bapo.engines.shared.batch_tensors import Pair, Rows, by_group, index_of, index_of_unfinished, micro_batches
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.prompts import PromptStream
+from bapo.engines.shared.responses import decode, demonstrate, grade, sample_responses
 from bapo.engines.shared.sampling import SamplingParameters, unfinished
 from bapo.graders import pool
 from bapo.graders.verdict import OVERLOADED
@@ -39,7 +41,7 @@ class Generator:
         step: int,
         version: int,
         origin: str,
-        ledger: Ledger,
+        ledger: StepCosts,
         budget: int | None = None,
     ) -> list[Group]:
         """Return G graded responses for each prompt, in order. ``purpose`` names the draw within the step.
@@ -50,7 +52,7 @@ class Generator:
             return []
         key, limited = seeds.key64(self.seed, *purpose, step), self._limited(budget or self.parameters.max_tokens)
         with ledger.timed("regenerate" if origin == REEVALUATED else "rollout"):
-            samples = draw(model, prompts, group_size, key, limited)
+            samples = sample_responses(model, prompts, group_size, key, limited)
         cut_off = [unfinished(s, self.parameters) if budget else None for s in samples]
         groups = [
             Group(p, np.zeros(group_size), step, version, s, origin, unfinished=marks)
@@ -67,7 +69,7 @@ class Generator:
         budget: int | None,
         purpose: tuple[object, ...],
         step: int,
-        ledger: Ledger,
+        ledger: StepCosts,
     ) -> list[Group]:
         """Return groups with their unfinished responses continued by ``budget`` tokens at most, graded where they end.
 
@@ -85,7 +87,7 @@ class Generator:
             chosen = [index[r] for r in rows]
             begun = [groups[n].samples.tokens[i, : groups[n].samples.lengths[i]].tolist() for n, i in chosen]
             with ledger.timed("rollout"):
-                parts = draw(
+                parts = sample_responses(
                     model,
                     [groups[n].prompt for n, _ in chosen],
                     1,
@@ -110,7 +112,7 @@ class Generator:
     def _limited(self, tokens: int) -> SamplingParameters:
         return replace(self.parameters, max_tokens=min(tokens, self.parameters.max_tokens))
 
-    def _grade(self, groups: list[Group], index: Sequence[Pair], ledger: Ledger) -> None:
+    def _grade(self, groups: list[Group], index: Sequence[Pair], ledger: StepCosts) -> None:
         """Set the rewards of the named responses, as far as they are finished."""
         finished: dict[int, list[int]] = defaultdict(list)
         for n, i in index:
@@ -150,7 +152,7 @@ class StepSampler:
         stream: PromptStream,
         group_size: int,
         step: int,
-        ledger: Ledger,
+        ledger: StepCosts,
         rows: int | None = None,
         budget: int | None = None,
         embedder: Embedder | None = None,
@@ -164,7 +166,7 @@ class StepSampler:
         self._calls = 0
 
     def draw(self, count: int) -> list[Prompt]:
-        prompts = self.stream.draw(count)
+        prompts = self.stream.next_prompts(count)
         self._drawn.update(p.id for p in prompts)
         return prompts
 

@@ -13,10 +13,12 @@ from safetensors.torch import load_model
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models, records
-from bapo.engines.shared.prompts import Embedder, read_prompts, training_stream
-from bapo.engines.shared.records import JobClock
-from bapo.engines.shared.rows import unpack_groups
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.packed_groups import unpack_groups
+from bapo.engines.shared.prompts import read_prompts, training_stream
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
+from bapo.engines.shared.schedule import JobClock
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.learner import Critic, Learner, Trained
 from bapo.engines.torch.rollout import Generator, StepSampler
@@ -137,7 +139,7 @@ class Trainer:
 
     def _train_step(self, step: int) -> Json:
         begun = time.perf_counter()
-        ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
+        ledger, method, group_size = StepCosts(), self.method, self.config.train.group_size
         limit = method.rollout_budget(step, self.config.sampling.max_response_tokens)
         rows = self.config.train.micro_batch_size
         sampler = StepSampler(
@@ -192,7 +194,7 @@ class Trainer:
         """Return the rows of a probe, and how many responses the machine was too busy to grade."""
         rows, overloaded = list[Json](), 0
         for name, prompts in self.probe_sets.items():
-            ledger = records.Ledger()
+            ledger = StepCosts()
             # one fixed key: the same random numbers at every step, so that changes come from the policy
             groups = self.generator.generate(
                 self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, ledger

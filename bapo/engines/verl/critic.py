@@ -22,7 +22,7 @@ from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
 from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
-from bapo.engines.verl.batches import LAYOUT, counts_of
+from bapo.engines.verl.batch_layout import LAYOUT, counts_of
 from bapo.engines.verl.worker import local, summed, warm_up
 from bapo.methods import Method
 from bapo.store.files import Json

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import records
+from bapo.engines.shared.costs import StepCosts
 from bapo.experiments.budgets import Budget
 from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
@@ -39,7 +40,7 @@ class Recorder:
         fresh: list[Group],
         batch: Batch,
         parameters: int,
-        ledger: records.Ledger,
+        ledger: StepCosts,
         update: Mapping[str, float],
     ) -> None:
         """Make the step's row of ``steps.parquet``, without its time: a budget decides by it whether the run ends."""

@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from bapo import methods
-from bapo.engines.shared.records import JobClock, copy_tables
-from bapo.engines.shared.rows import pack_groups, unpack_groups
+from bapo.engines.shared.packed_groups import pack_groups, unpack_groups
+from bapo.engines.shared.records import copy_tables
+from bapo.engines.shared.schedule import JobClock
 from bapo.engines.verl import checkpoints, verl_config
 from bapo.engines.verl.launch import PROGRESS
 from bapo.engines.verl.recorder import Recorder

@@ -34,7 +34,7 @@ POLL, LOOK = 0.05, 5.0
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasetPlace:
     """A prompt's place in verl's training set."""
 
     index: int
@@ -55,7 +55,7 @@ class PromptSource:
         """problems: those of the file that the dataset was made from, in its order."""
         self.dataset, self.seed = dataset, config.seed
         self.ground_truths = [p.ground_truth for p in problems]
-        prompts = [Prompt(p.id, Row(i)) for i, p in enumerate(problems)]
+        prompts = [Prompt(p.id, DatasetPlace(i)) for i, p in enumerate(problems)]
         self.by_id = {p.id: p for p in prompts}
         self.stream = training_stream(config, prompts, self.ground_truths, tasks.get(config.task.name))
 

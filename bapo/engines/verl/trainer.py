@@ -7,7 +7,7 @@ resets_reference       ``_next_train_batch``, before the prompts are drawn
 draw_prompts           ``_next_train_batch``: verl asks for prompts
 rollout_budget         ``_next_train_batch``: the rollout's limit for each response
 syncs_rollout_policy   ``on_init_end``, ``on_step_end``: verl pushes weights for the coming rollout
-build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``sampler.py``)
+build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``step_sampler.py``)
 units, separate        ``_balance_batch``: verl orders the rows (``batches.lay_out``)
 advantages             ``_balance_batch``, written into the rows by ``_compute_advantage``
 token_advantages       ``_compute_advantage``, from the values of verl's critic (``critic.py``)
@@ -42,18 +42,19 @@ from verl.workers.utils.padding import response_to_nested
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared import models, records
+from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import Embedder, Row
-from bapo.engines.shared.rows import learning_rate
+from bapo.engines.shared.prompts import PromptTokens
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
+from bapo.engines.shared.schedule import learning_rate
 from bapo.engines.verl import critic, images
-from bapo.engines.verl.batches import LAYOUT, kept_step_logprobs, lay_out, spread
+from bapo.engines.verl.batch_layout import LAYOUT, kept_step_logprobs, lay_out, spread
 from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import Recorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
-from bapo.engines.verl.rows import StepRows
-from bapo.engines.verl.sampler import StepSampler
+from bapo.engines.verl.step_sampler import StepSampler
+from bapo.engines.verl.transfer_rows import StepRows
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
@@ -138,7 +139,7 @@ class MethodTrainer(ResumableTrainer):
         messages = self.train_dataset[prompt.row.index]["raw_prompt"]
         tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
         seen = images.prepared(self.processor, pictures)
-        return Prompt(prompt.id, Row(tuple(tokens), self.source.ground_truths[prompt.row.index], seen))
+        return Prompt(prompt.id, PromptTokens(tuple(tokens), self.source.ground_truths[prompt.row.index], seen))
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)

@@ -27,9 +27,9 @@ from verl.workers.utils.padding import no_padding_2_padding
 from bapo import methods
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import ORIGINS
-from bapo.engines.shared.rows import learning_rate
+from bapo.engines.shared.schedule import learning_rate
 from bapo.engines.verl import images
-from bapo.engines.verl.batches import LAYOUT, counts_of
+from bapo.engines.verl.batch_layout import LAYOUT, counts_of
 from bapo.gpu import allocation
 from bapo.methods import Method
 from bapo.store.files import Json

@@ -11,7 +11,8 @@ from support.late import LATE
 
 from bapo import tasks
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
-from bapo.engines.shared.records import Ledger, group_rows
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.methods import Batch
@@ -26,8 +27,10 @@ if LATE:
     from safetensors.torch import save_file
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.prompts import Row, demonstrate
-    from bapo.engines.shared.rows import collate, pack_groups, unpack_groups
+    from bapo.engines.shared.batch_tensors import collate
+    from bapo.engines.shared.packed_groups import pack_groups, unpack_groups
+    from bapo.engines.shared.prompts import PromptTokens
+    from bapo.engines.shared.responses import demonstrate
     from bapo.engines.shared.sampling import SamplingParameters
     from bapo.engines.torch.rollout import Generator, StepSampler
 
@@ -75,7 +78,7 @@ def parameters(tokenizer, longest=20):
 def prompt(tokenizer, numbers, target):
     name = countdown_problems.problem_id(numbers, target)
     tokens = tokenizer(f"{' '.join(map(str, numbers))} : {target} =", add_special_tokens=False)["input_ids"]
-    return Prompt(name, Row(tuple(tokens), to_ground_truth(numbers, target, "chain")))
+    return Prompt(name, PromptTokens(tuple(tokens), to_ground_truth(numbers, target, "chain")))
 
 
 def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
@@ -105,10 +108,10 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
     _, model, tokenizer = world
     generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    ledger = Ledger()
+    ledger = StepCosts()
     groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, ledger)
     for rows in (None, 3):
-        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), rows)
+        sampler = StepSampler(model, generator, None, 5, 1, scored := StepCosts(), rows)
         for group, logprobs in zip(groups, sampler.score(groups), strict=True):
             assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
             np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)
@@ -124,7 +127,7 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     _, model, tokenizer = world
     generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, Ledger())
+    one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, StepCosts())
     solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
     marked = replace(one, off_policy=np.array([False, True, False]))
     cut = replace(two, unfinished=np.array([True, False, True]), origin=REPLAYED)
@@ -150,7 +153,7 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
 def test_the_record_says_how_many_responses_are_not_this_steps(world):
     _, model, tokenizer = world
     generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
-    (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, Ledger())
+    (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, StepCosts())
     mixed = replace(own, off_policy=np.array([False, False, True]))
     rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))
     assert [row["replayed"] for row in rows] == [0, 1, 3, 3]

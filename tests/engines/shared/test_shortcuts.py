@@ -15,7 +15,7 @@ if LATE:
     import torch
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.rows import Rows
+    from bapo.engines.shared.batch_tensors import Rows
     from bapo.engines.shared.sampling import SamplingParameters, sample
     from bapo.engines.torch.learner import values_of, with_value_head
 

@@ -25,7 +25,7 @@ if LATE:
     from support import vision
 
     from bapo.engines.fast import scoring as scoring_qwen2
-    from bapo.engines.shared.rows import Rows, collate, index_of
+    from bapo.engines.shared.batch_tensors import Rows, collate, index_of
     from bapo.engines.torch.learner import Critic, values_of, with_value_head
     from bapo.engines.torch.trainer import train
 

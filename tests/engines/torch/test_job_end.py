@@ -8,7 +8,7 @@ import pytest
 from support.late import LATE
 
 from bapo.__main__ import main
-from bapo.engines.shared.records import PARTING, JobClock
+from bapo.engines.shared.schedule import END_MARGIN, JobClock
 from bapo.errors import Interrupted
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
@@ -93,7 +93,7 @@ def test_a_checkpoint_is_due_after_its_minutes_and_a_run_stops_before_the_end_of
     now[0] += 90
     clock.step_ended()  # 390 left; the longest step took 110 with the checkpoint before it
     assert not clock.ending() and clock.step == 110
-    now[0] += 390 - (3 * 110 + PARTING)
+    now[0] += 390 - (3 * 110 + END_MARGIN)
     assert not clock.ending()
     now[0] += 1
     assert clock.ending()

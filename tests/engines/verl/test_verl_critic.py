@@ -37,7 +37,7 @@ from bapo.algorithm.rollouts import FRESH, ORIGINS
 from bapo.engines.torch.learner import Critic
 from bapo.engines.verl import cpu, verl_config
 from bapo.engines.verl import critic as verl_critic
-from bapo.engines.verl.batches import LAYOUT, lay_out
+from bapo.engines.verl.batch_layout import LAYOUT, lay_out
 from bapo.engines.verl.worker import policy_loss
 from bapo.experiments import compose as configuration
 

@@ -44,7 +44,7 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared.records import effective_sample_size
 from bapo.engines.torch.learner import Learner, tails
-from bapo.engines.verl.batches import LAYOUT, counts_of, kept_step_logprobs, lay_out, spread
+from bapo.engines.verl.batch_layout import LAYOUT, counts_of, kept_step_logprobs, lay_out, spread
 from bapo.engines.verl.worker import divergence, largest_ratios, policy_loss
 
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt
-from bapo.engines.verl.rows import Live, StepRows, samples_of
-from bapo.engines.verl.sampler import StepSampler
+from bapo.engines.verl.step_sampler import StepSampler
+from bapo.engines.verl.transfer_rows import Live, StepRows, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
 
 

@@ -167,7 +167,7 @@ def _decode(
     for t in range(longest):
         places = branches.places
         u, row = (torch.from_numpy(x).to(device) for x in (uniforms[t, places], branches.row))
-        token, probability = (x.cpu().numpy() for x in draw(logits, u, parameters, row))
+        token, probability = (x.cpu().numpy() for x in sample_tokens(logits, u, parameters, row))
         tokens[t, places], probabilities[t, places] = token, probability
         ended = is_end[token]
         lengths[places[ended]] = t + 1
@@ -188,7 +188,9 @@ def _decode(
     return drawn
 
 
-def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor) -> tuple[Tensor, Tensor]:
+def sample_tokens(
+    logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor
+) -> tuple[Tensor, Tensor]:
     """Draw one token a number: the first whose cumulative probability, in the order of ids, exceeds it.
 
     logits [R, V]; uniforms float32 [n] in (0, 1); rows: int64 [n], whose logits each number is for. Returns tokens

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bapo.algorithm.rollouts import ORIGINS, Group
-from bapo.engines.shared.rows import denominators
+from bapo.engines.shared.batch_tensors import denominators
 from bapo.experiments.schema import TrainConfig
 from bapo.methods import Method
 

@@ -17,7 +17,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from bapo.algorithm.rollouts import Group, Samples
-from bapo.engines.shared.records import Ledger
+from bapo.engines.shared.costs import StepCosts
 from bapo.engines.verl import images
 from bapo.engines.verl.rollout import Asked
 from bapo.store.files import Json
@@ -45,7 +45,7 @@ class StepRows:
 
     # ------------------------------------------------------------------ rows to groups
     def groups(
-        self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str, ledger: Ledger
+        self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str, ledger: StepCosts
     ) -> list[Group]:
         """Return finished rows as groups, in the order in which their prompts were submitted.
 

@@ -15,12 +15,12 @@ from verl.workers.utils.padding import response_from_nested
 
 from bapo import tasks
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt
-from bapo.engines.shared.prompts import demonstrate
-from bapo.engines.shared.records import Ledger
-from bapo.engines.shared.rows import index_of, index_of_unfinished
+from bapo.engines.shared.batch_tensors import index_of, index_of_unfinished
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.responses import demonstrate
 from bapo.engines.shared.sampling import unfinished
 from bapo.engines.verl.rollout import Asked
-from bapo.engines.verl.rows import TRAIN, samples_of
+from bapo.engines.verl.transfer_rows import TRAIN, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
 from bapo.store.files import Json
 
@@ -37,14 +37,14 @@ class StepSampler:
     def __init__(self, trainer: MethodTrainer, step: int, budget: int | None) -> None:
         """budget: of tokens, for a response of this step's rollout and one that is resumed."""
         self.trainer, self.step, self.budget = trainer, step, budget
-        self.ledger = Ledger()
+        self.ledger = StepCosts()
         self.rollout_version = step - 1  # alpha's, once the step has settled it
         self._drawn: set[str] = set()
         self._fresh: list[Group] = []
         self._calls, self._embedded = 0, False
 
     def draw(self, count: int) -> list[Prompt]:
-        prompts = self.trainer.source.stream.draw(count)
+        prompts = self.trainer.source.stream.next_prompts(count)
         self._drawn.update(p.id for p in prompts)
         return prompts
 
