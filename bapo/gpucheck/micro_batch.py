@@ -1,6 +1,6 @@
-"""An update with the micro-batch of a run, by the engine that the run names, in a process of its own.
+"""An update with the micro-batch of a run, by the engine that the run names: a process that ``gpu-check`` starts.
 
-``python -m bapo.gpucheck.micro_batch KEY=VALUE ...``: the words of the run. ``gpu-check`` reads the line that it prints.
+``python -m bapo.gpucheck.micro_batch KEY=VALUE ...`` takes the words of the run and prints what the update took.
 """
 
 from __future__ import annotations
