@@ -32,7 +32,11 @@ def gaussian_filter(
 ) -> list[Group]:
     """Draw informative groups with weights exp(-((mu - mean) / std)^2 / 2), without replacement (mode 2).
 
-    share: of all ``groups``, so many are drawn, or every informative one if there are fewer. Keeps their order.
+    Args:
+        groups: those of the rollout, whose order is kept
+        mean, std: of the weights
+        share: so many of all groups are drawn, or every informative one if there are fewer
+        rng: draws
 
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
     A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.

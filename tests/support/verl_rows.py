@@ -18,9 +18,10 @@ from verl.workers.utils.padding import response_from_nested
 from bapo import methods
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REEVALUATED, Group, Prompt, Samples
 from bapo.engines.shared.prompts import PromptTokens
-from bapo.engines.torch.learner import Critic, Learner
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
-from bapo.engines.verl.batch_layout import Layout
+from bapo.engines.verl.batch_layout import BatchLayout
 from bapo.engines.verl.step_sampler import with_grown
 from support.training import SECTION
 
@@ -176,7 +177,7 @@ def verl_rows(groups: list[Group]) -> list[dict[str, torch.Tensor]]:
     return rows
 
 
-def padded_rows(groups: list[Group], layout: Layout) -> list[dict[str, torch.Tensor]]:
+def padded_rows(groups: list[Group], layout: BatchLayout) -> list[dict[str, torch.Tensor]]:
     """The groups' rows and verl's padding, in the order of a layout."""
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)

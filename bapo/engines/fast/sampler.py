@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention, Qwen2DecoderLayer, Qwen2RMSNorm
 
-    from bapo.engines.shared.models.images import View
+    from bapo.engines.shared.models.images import PromptView
 
 #: Larger models gain little, and the joined copies of their weights cost memory and time on every call.
 MAX_PARAMETERS = 400_000_000
@@ -175,7 +175,7 @@ class HandDecoder:
         return (weight.detach() * (norm.weight.detach() * self.hidden**0.5)).t()
 
     def prefill(
-        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[PromptView | None] | None = None
     ) -> Tensor:
         """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
 
@@ -322,7 +322,7 @@ class HandDecoder:
         self.positions = np.zeros(rows, dtype=np.int64)  # of the next token
         self.bias = torch.full((rows, self.kv_heads, width), -torch.inf)  # 0 on what is written
 
-    def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[View | None]) -> Tensor:
+    def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[PromptView | None]) -> Tensor:
         """Put image features into the embeddings, in place; returns the rotations [P, longest, 1, size / 2]."""
         columns = torch.arange(x.shape[1])
         positions = torch.stack([(columns - left).clamp(min=0) for left in padding]).expand(3, -1, -1).clone()

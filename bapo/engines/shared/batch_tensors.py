@@ -11,29 +11,28 @@ from torch import Tensor
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared.models.images import Images
-from bapo.experiments.schema import TrainConfig
-from bapo.store.files import Json
 
-#: A response: the places of its group in the batch and of itself in the group.
-Pair = tuple[int, int]
+#: the place of a response: its group's in the batch, and its own in the group
+ResponsePlace = tuple[int, int]
 
 
 @dataclass
 class Rows:
     """N responses with their prompts as tensors.
 
-    ids: int64 [N, L], prompt and response, padded on the right; starts, lengths: int64 [N], of the responses;
-    behaviour_logprobs: float32 [N, T]; origins: of the groups, "" for another policy's response among fresh ones;
-    images: of each row's prompt, None where no prompt has any; index: which response each row is.
+    ids: int64 [N, L], prompt and response, padded on the right
+    starts, lengths: int64 [N], of the responses
+    behaviour_logprobs: float32 [N, T], of the policies that sampled the responses
+    images: those of each row's prompt, None where no prompt has any
+    index: which response each row is
     """
 
     ids: Tensor
     starts: Tensor
     lengths: Tensor
     behaviour_logprobs: Tensor
-    origins: list[str]
     images: list[Images | None] | None = None
-    index: Sequence[Pair] = ()
+    index: Sequence[ResponsePlace] = ()
 
     @property
     def width(self) -> int:
@@ -63,17 +62,17 @@ class Rows:
         return torch.from_numpy(block).to(self.ids.device)
 
 
-def index_of(groups: Sequence[Group]) -> list[Pair]:
+def index_of(groups: Sequence[Group]) -> list[ResponsePlace]:
     """Return every response of the groups, in order."""
     return [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
 
 
-def index_of_unfinished(groups: Sequence[Group]) -> list[Pair]:
+def index_of_unfinished(groups: Sequence[Group]) -> list[ResponsePlace]:
     """Return the responses that were cut off, in order."""
     return [(g, i) for g, i in index_of(groups) if (marks := groups[g].unfinished) is not None and marks[i]]
 
 
-def collate(groups: Sequence[Group], index: Sequence[Pair], device: torch.device) -> Rows:
+def collate(groups: Sequence[Group], index: Sequence[ResponsePlace], device: torch.device) -> Rows:
     """Return the responses of ``index`` as one block, padded with token 0."""
     lengths = np.array([groups[g].samples.lengths[i] for g, i in index])
     starts = np.array([len(groups[g].prompt.row.tokens) for g, _ in index])
@@ -85,19 +84,16 @@ def collate(groups: Sequence[Group], index: Sequence[Pair], device: torch.device
         ids[row, start : start + n] = samples.tokens[i, :n]
         logprobs[row, :n] = samples.logprobs[i, :n]
     images = [groups[g].prompt.row.images for g, _ in index]
-    block, begun, ends, sampled = (torch.from_numpy(a).to(device) for a in (ids, starts, lengths, logprobs))
-    marks = [groups[g].off_policy for g, _ in index]
-    origins = ["" if m is not None and m[i] else groups[g].origin for m, (g, i) in zip(marks, index, strict=True)]
-    seen = images if any(i is not None for i in images) else None
-    return Rows(block, begun, ends, sampled, origins, seen, index)
+    block, firsts, ends, sampled = (torch.from_numpy(a).to(device) for a in (ids, starts, lengths, logprobs))
+    return Rows(block, firsts, ends, sampled, images if any(i is not None for i in images) else None, index)
 
 
 def micro_batches(groups: Sequence[Group], size: int | None, device: torch.device) -> Iterator[Rows]:
     """Yield all responses as blocks of at most ``size`` rows, similar lengths together so that padding stays short."""
 
-    def length(pair: Pair) -> tuple[int, Pair]:
-        g, i = pair
-        return len(groups[g].prompt.row.tokens) + int(groups[g].samples.lengths[i]), pair
+    def length(place: ResponsePlace) -> tuple[int, ResponsePlace]:
+        g, i = place
+        return len(groups[g].prompt.row.tokens) + int(groups[g].samples.lengths[i]), place
 
     order = sorted(index_of(groups), key=length)
     step = size or max(1, len(order))
@@ -114,18 +110,3 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
         for row, ((g, i), length) in enumerate(zip(rows.index, rows.lengths.tolist(), strict=True)):
             values[g][i, :length] = block[row, :length]
     return values
-
-
-def denominators(train: TrainConfig, groups: Sequence[Group], second_parts: Sequence[np.ndarray]) -> Json:
-    """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``.
-
-    second_parts: ``Method.second_part`` of each group.
-    """
-    lengths, second = np.concatenate([g.samples.lengths for g in groups]), np.concatenate(second_parts)
-    nominal = train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else len(lengths)
-    return {
-        "nominal_sequences": nominal,
-        "nominal_tokens": int(lengths.sum()),
-        "part_sequences": (int((~second).sum()), int(second.sum())),
-        "part_tokens": (int(lengths[~second].sum()), int(lengths[second].sum())),
-    }

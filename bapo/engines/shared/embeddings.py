@@ -17,7 +17,7 @@ from bapo.store.files import atomic
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Prompts that go through the model at a time.
+#: so many prompts go through the model at a time
 BATCH = 64
 
 
@@ -59,17 +59,17 @@ def mean_states(model: PreTrainedModel, prompts: Sequence[Prompt], batch: int = 
     device = next(model.parameters()).device
     means_of_prompts: list[np.ndarray] = [np.empty(0)] * len(prompts)
     for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
-        ids = np.zeros((len(chosen), lengths[chosen].max()), dtype=np.int64)
-        for row, i in enumerate(chosen):
+        members = order[start : start + batch]
+        ids = np.zeros((len(members), lengths[members].max()), dtype=np.int64)
+        for row, i in enumerate(members):
             ids[row, : lengths[i]] = prompts[i].row.tokens
-        ends = torch.from_numpy(lengths[chosen]).to(device)
-        pictures = [prompts[i].row.images for i in chosen]
+        ends = torch.from_numpy(lengths[members]).to(device)
+        pictures = [prompts[i].row.images for i in members]
         # padding is on the right, where a causal model never looks
         inputs = models.inputs(model, torch.from_numpy(ids).to(device), ends, pictures)
         hidden = model.base_model(**inputs, use_cache=False).last_hidden_state.float()
         inside = (torch.arange(ids.shape[1], device=device) < ends[:, None]).unsqueeze(-1)
         means = (hidden * inside).sum(1) / ends[:, None]
-        for i, vector in zip(chosen, means.cpu().numpy(), strict=True):
+        for i, vector in zip(members, means.cpu().numpy(), strict=True):
             means_of_prompts[i] = vector
     return np.stack(means_of_prompts)

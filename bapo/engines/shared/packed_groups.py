@@ -35,10 +35,10 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, Tensor], list[Json]]:
         "lengths": [s.lengths for s in samples],
         "rewards": [g.rewards for g in groups],
     }
-    own = [g.step_logprobs for g in groups]
-    if any(values is not None for values in own):
+    step_logprobs = [g.step_logprobs for g in groups]
+    if any(values is not None for values in step_logprobs):
         parts[STEP_LOGPROBS] = [
-            np.zeros(int(r.sum()), np.float32) if v is None else v[r] for v, r in zip(own, real, strict=True)
+            np.zeros(int(r.sum()), np.float32) if v is None else v[r] for v, r in zip(step_logprobs, real, strict=True)
         ]
     for name in RESPONSE_FIELDS:
         marks = [getattr(g, name) for g in groups]

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """The torch engine's side of a prompt: its tokens and the verifier's ground truth.
+    """A prompt as the torch engine has it.
 
-    images: prepared, for a prompt that has some; the tokens then hold a placeholder for each image token.
+    tokens: the whole prompt; it holds a placeholder for each image token
+    ground_truth: what the verifier compares with
+    images: prepared, for a prompt that has some
     """
 
     tokens: tuple[int, ...]
@@ -68,9 +70,9 @@ def chat(
     tokenizer: PreTrainedTokenizerBase, messages: list[Json], add_generation_prompt: bool = True, images: bool = False
 ) -> str:
     """Return a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
-    told = to_messages(messages) if images else messages
+    turns = to_messages(messages) if images else messages
     style: Json = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
-    return str(tokenizer.apply_chat_template(told, tokenize=False, **style))
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, **style))
 
 
 class PromptStream:
@@ -106,7 +108,7 @@ def training_stream(config: Config, prompts: list[Prompt], ground_truths: Sequen
     if train.blocks is None:
         return PromptStream(prompts, config.seed)
     levels = [task.difficulty(truth) for truth in ground_truths]
-    blocks = [[i for i, level in enumerate(levels) if level == wanted] for wanted in train.blocks]
+    blocks = [[i for i, level in enumerate(levels) if level == difficulty] for difficulty in train.blocks]
     if not all(blocks):
         raise UserError(f"train.blocks={train.blocks}: the training problems have {sorted(set(levels))}")
     assert train.steps is not None

@@ -17,27 +17,27 @@ from bapo.experiments import budgets
 from bapo.methods import Batch, Method
 from bapo.store.files import STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
 
-#: fields of a ledger that are columns of ``steps.parquet`` and totals of ``summary.json``
+#: fields of ``StepCosts`` that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
 
-#: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``Learner._note_divergence``
+#: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``terms_by_origin``
 BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ratio", "ratio_squared")
 #: those of them that are columns of ``steps.parquet``, and the tails of pi/alpha over a step's responses of one origin:
 #: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
 SHOWN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
-#: mean and maximum over tokens of |log-probability of the rollout engine - of the training engine|, the same weights in
-#: both; nan where one engine does both
+#: mean and maximum over tokens of the distance between the log-probabilities of the rollout and of the training engine,
+#: with the same weights in both; nan where one engine does both
 MISMATCH = ("mismatch_mean", "mismatch_max")
 
 
 def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) -> None:
     """Say, on stderr or by ``say``, how many responses the machine was too busy to grade, if any."""
     if overloaded:
-        found = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
-        (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {found}")
+        cause = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
+        (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {cause}")
 
 
 def step_row(
@@ -47,19 +47,27 @@ def step_row(
     batch: Batch,
     method: Method,
     parameters: int,
-    ledger: StepCosts,
+    costs: StepCosts,
     update: Mapping[str, float],
     seconds: dict[str, float],
 ) -> Json:
-    """One row of ``steps.parquet``.
+    """Return one row of ``steps.parquet``.
 
-    parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
-    phase; "total" is one of them.
+    Args:
+        step: 1-based
+        rollout_version: the step after which alpha's weights were taken
+        fresh: the groups of the step's rollout
+        batch: what was trained on
+        method: of the run
+        parameters: how many the model has
+        costs: of the step
+        update: metrics of the policy's update; none for an empty batch
+        seconds: by phase; "total" is one of them
     """
     nan = math.nan
-    # with a budget of tokens, what is known after a step are the groups whose last response ended in it
-    judged = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
-    means = np.array([g.mean for g in judged])
+    # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
+    graded = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
+    means = np.array([g.mean for g in graded])
     extra = {
         "generation_batches": 1.0,
         "reevaluated_prompts": 0.0,
@@ -72,16 +80,16 @@ def step_row(
         nan if c1 is None else theory.k2(c1),
         nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
     )
-    generated = ledger.generated_tokens + ledger.prompt_tokens
-    critic = ledger.critic_parameters * ledger.critic_tokens
+    generated = costs.generated_tokens + costs.prompt_tokens
+    critic = costs.critic_parameters * costs.critic_tokens
     return {
         "step": step,
         "policy_version": step - 1,
         "rollout_version": rollout_version,
         "staleness": step - 1 - rollout_version,
-        # of the oldest group of the batch: how many steps of updates lie between its policy and this one
+        # so many steps of updates lie between the policy of the batch's oldest group and this one
         "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
-        "reward_mean": float(means.mean()) if judged else nan,
+        "reward_mean": float(means.mean()) if graded else nan,
         "groups_fresh": len(fresh),
         "groups_none_correct": int((means == 0).sum()),
         "groups_all_correct": int((means == 1).sum()),
@@ -91,17 +99,17 @@ def step_row(
         "updates": int(update.get("updates", 0)),
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
         "cut_off": update.get("cut_off", nan),
-        "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
+        "response_length": float(np.concatenate([g.samples.lengths for g in graded]).mean()) if graded else nan,
         **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in SHOWN for i in (1, 2, 3)},
         **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
-        **{name: getattr(ledger, name) for name in COUNTS},
-        "overloaded": ledger.overloaded,
+        **{name: getattr(costs, name) for name in COUNTS},
+        "overloaded": costs.overloaded,
         **{name: update.get(name, nan) for name in MISMATCH},
         # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
-        "forward_flops": 2.0 * (parameters * (generated + ledger.forwards) + 2 * critic),
-        "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),
+        "forward_flops": 2.0 * (parameters * (generated + costs.forward_tokens) + 2 * critic),
+        "backward_flops": 4.0 * (parameters * costs.trained_tokens + critic),
         **{f"seconds_{phase}": value for phase, value in seconds.items()},
     }
 
@@ -117,7 +125,7 @@ def effective_sample_size(update: Mapping[str, float], part: int) -> float:
 
 
 def group_rows(step: int, batch: Batch) -> list[Json]:
-    """``groups.parquet``: every group of the step, used or not and why.
+    """Return the rows of ``groups.parquet``: every group of the step, used or not and why.
 
     replayed: how many of its responses this step's rollout did not sample (stored ones, an expert's).
     """
@@ -167,7 +175,15 @@ def copy_tables(checkpoint: Path, run: Path) -> None:
 def summary(
     folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
 ) -> Json:
-    """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
+    """Return ``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost.
+
+    Args:
+        folder: the run's
+        identity: the run's
+        total_steps: the steps that it took
+        checkpoint: the folder of its last model
+        budget: what ended it, beside steps
+    """
     steps = read_table(folder / STEPS)
     totals = {name: steps[name].sum().item() for name in (*COUNTS, "updates", "forward_flops", "backward_flops")}
     outcome = budget and budgets.outcome(budget, steps.to_dict("records"))

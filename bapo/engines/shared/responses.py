@@ -42,9 +42,13 @@ def sample_responses(
     keys: Sequence[int] | None = None,
     **options: Any,
 ) -> list[Samples]:
-    """Sample ``count`` responses to each prompt; see :func:`sample`, which takes ``options``.
+    """Sample ``count`` responses to each prompt.
 
-    keys: of the prompts' random numbers, by default of their ids.
+    Args:
+        model, key, parameters, options: as for :func:`sample`
+        prompts: any number
+        count: responses to each
+        keys: of the prompts' random numbers, by default those of their ids
     """
     keys = seeds.prompt_keys(p.id for p in prompts) if keys is None else keys
     rows = [p.row for p in prompts]
@@ -55,11 +59,11 @@ def sample_responses(
 
 def decode(tokenizer: PreTrainedTokenizerBase, samples: Samples) -> list[Response]:
     """Return the texts of all responses, without special tokens; equal responses are decoded once."""
-    drawn = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
-    different = list(dict.fromkeys(drawn))
+    rows = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
+    different = list(dict.fromkeys(rows))
     texts = tokenizer.batch_decode([list(tokens) for tokens in different], skip_special_tokens=True)
-    known = {tokens: Response(text, len(tokens)) for tokens, text in zip(different, texts, strict=True)}
-    return [known[tokens] for tokens in drawn]
+    responses = {tokens: Response(text, len(tokens)) for tokens, text in zip(different, texts, strict=True)}
+    return [responses[tokens] for tokens in rows]
 
 
 def grade(
@@ -72,8 +76,8 @@ def grade(
 
     counted: is handed each verdict that is made.
     """
-    known = {response: counted(task.verify(response, ground_truth)) for response in dict.fromkeys(responses)}
-    return [known[response] for response in responses]
+    verdicts = {response: counted(task.verify(response, ground_truth)) for response in dict.fromkeys(responses)}
+    return [verdicts[response] for response in responses]
 
 
 def demonstrate(
@@ -82,8 +86,16 @@ def demonstrate(
     """Return for each prompt a group of the expert's response, or None; see ``bapo.methods.Sampler.demonstrate``.
 
     There is none if the task knows no solution, if it is longer than ``parameters.max_tokens`` with its end
-    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks). Raises UserError
-    for a task without an expert.
+    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks).
+
+    Args:
+        prompts: with their ``PromptTokens``
+        tokenizer: the policy's
+        task: has the expert, and the verifier
+        parameters: of the policy's sampling
+        step: of the groups
+
+    Raises UserError for a task without an expert.
     """
     if type(task).demonstration is Task.demonstration:
         raise UserError(f"task {task.name}: its class has no method demonstration, which gives an expert's solutions")

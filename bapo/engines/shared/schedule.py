@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
+from typing import NamedTuple
+
+from bapo.experiments.schema import CheckpointConfig
 
 #: seconds that a process may take to write its tables and to end
 END_MARGIN = 10.0
+#: trainer states that a run keeps: the newest, and one to fall back on should the newest turn out damaged
+STATES = 2
 
 
 def learning_rate(full: float, warmup_updates: int, update: int) -> float:
@@ -13,38 +19,50 @@ def learning_rate(full: float, warmup_updates: int, update: int) -> float:
     return full * min(1.0, update / max(1, warmup_updates))
 
 
-class JobClock:
-    """Tells when a run writes a checkpoint because time has passed, and when it stops because its job is about to end.
+class StepEnd(NamedTuple):
+    """What follows a step. saves: whether a checkpoint does; stop: why the run stops early, "" where it does not."""
 
-    end: of the job, in seconds since 1970; minutes: between two checkpoints at most; step: seconds of the longest step,
-    with the checkpoint behind the one before it.
-    """
+    saves: bool
+    stop: str
 
-    def __init__(self, end: float | None, minutes: float | None) -> None:
-        self.end, self.minutes, self.step = end, minutes, 0.0
+
+class RunClock:
+    """Tells after each step whether a checkpoint is due, and whether the run stops because its job is about to end."""
+
+    def __init__(self, job_end: float | None, checkpoint: CheckpointConfig) -> None:
+        """job_end: in seconds since 1970; checkpoint: how many steps, and minutes, lie between two checkpoints."""
+        self.job_end, self.every, self.minutes = job_end, checkpoint.every, checkpoint.minutes
+        self.longest_step = 0.0  # in seconds, with the checkpoint behind the step before
         self.start()
 
     def start(self) -> None:
         """Measure from here: what came before was no step."""
         self.mark = self.written = time.monotonic()  # whatever is done to the machine's clock
 
-    def step_ended(self) -> None:
-        now = time.monotonic()
-        self.step, self.mark = max(self.step, now - self.mark), now
+    def step_ended(self, step: int, finished: bool, requested: bool) -> StepEnd:
+        """Return what follows step ``step``. finished: it was the last one; requested: somebody asked the run to stop.
 
-    def checkpoint_due(self) -> bool:
-        return self.minutes is not None and time.monotonic() - self.written >= 60 * self.minutes
+        A run is asked after a step, so every job takes at least one.
+        """
+        now = time.monotonic()
+        self.longest_step, self.mark = max(self.longest_step, now - self.mark), now
+        stop = ""
+        if not finished:
+            stop = "as asked" if requested else self._end_of_job()
+        timely = self.minutes is not None and now - self.written >= 60 * self.minutes
+        return StepEnd(bool(stop) or finished or timely or step % self.every == 0, stop)
 
     def checkpoint_written(self) -> None:
         self.written = time.monotonic()
 
-    def ending(self) -> bool:
-        """Return whether the end of the job is nearer than three of the longest steps: two, and a checkpoint.
+    def _end_of_job(self) -> str:
+        """Say how near the job's end is, if it is nearer than three of the longest steps: two, and a checkpoint."""
+        left = math.inf if self.job_end is None else self.job_end - time.time()
+        if left >= 3 * self.longest_step + END_MARGIN:
+            return ""
+        return f"{max(0.0, left) / 60:.1f} minutes before the end of its job"
 
-        Asked after a step, so every job takes at least one.
-        """
-        return self.end is not None and self.end - time.time() < 3 * self.step + END_MARGIN
 
-    def left(self) -> str:
-        """Say how far the end of the job is."""
-        return f"{max(0.0, (self.end or 0.0) - time.time()) / 60:.1f} minutes before the end of its job"
+def keeps_model(step: int, checkpoint: CheckpointConfig) -> bool:
+    """Return whether the model of a step stays when there are newer ones; some were written because of the time."""
+    return checkpoint.keep_models and step % checkpoint.every == 0

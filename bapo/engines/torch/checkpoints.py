@@ -22,6 +22,7 @@ from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.packed_groups import pack_groups
 from bapo.engines.shared.records import Tables
+from bapo.engines.shared.schedule import STATES, keeps_model
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store import files
 from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, write_json
@@ -29,16 +30,14 @@ from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, w
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-    from bapo.engines.torch.learner import Trained
+    from bapo.engines.torch.trained_model import TrainedModel
     from bapo.store.files import Json
 
 OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.safetensors", "state.json"
-#: weights beside the policy's
+#: files of weights beside the policy's
 ROLLOUT, REFERENCE, CRITIC = "rollout_policy.safetensors", "reference.safetensors", "critic.safetensors"
-#: in OPTIMIZER, before the name of a parameter: its float32 copy
+#: a name in OPTIMIZER begins with it where it stands for a parameter's float32 copy
 MASTER = "master"
-#: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
-KEPT = 2
 
 
 def folder_of(run: Path, step: int) -> Path:
@@ -56,7 +55,7 @@ def save(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | ProcessorMixin,
     weights: dict[str, PreTrainedModel],
-    trained: dict[str, Trained],
+    trained: dict[str, TrainedModel],
     groups: list[Group],
     state: Json,
     tables: Tables,
@@ -64,8 +63,16 @@ def save(
 ) -> Path:
     """Write the checkpoint of ``state["step"]`` and thin out older ones. The final rename is the commit.
 
-    weights: further models, and trained: what has an optimiser, by the names of their files; state: everything beside
-    these and the groups that the next step depends on; keep: the configuration's ``checkpoint``.
+    Args:
+        run: the run's folder
+        model: the policy
+        tokenizer: saved beside it, or the processor that has it
+        weights: further models, by the names of their files
+        trained: what has an optimiser, by the names of the optimisers' files
+        groups: those that the method needs to go on
+        state: everything else that the next step depends on
+        tables: all rows so far
+        keep: the configuration's ``checkpoint``
     """
     step = state["step"]
     target = folder_of(run, step)
@@ -94,7 +101,7 @@ def save(
         sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in [s for s in steps_with_trainer(run) if s <= step][KEPT:]:  # damaged later ones do not count
+    for old in [s for s in steps_with_trainer(run) if s <= step][STATES:]:  # damaged later ones do not count
         _retire(run, old, keep)
     return target
 
@@ -102,7 +109,7 @@ def save(
 def _retire(run: Path, step: int, keep: CheckpointConfig) -> None:
     """Drop a step's state and, unless the configuration keeps it, its model: some were written because of the time."""
     folder = folder_of(run, step)
-    shutil.rmtree(folder / "trainer" if keep.keep_models and step % keep.every == 0 else folder)
+    shutil.rmtree(folder / "trainer" if keeps_model(step, keep) else folder)
 
 
 def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
@@ -146,25 +153,25 @@ def newest_intact(run: Path) -> tuple[Path, Json] | None:
 # ------------------------------------------------------------------------------------------------ optimisers
 
 
-def optimizer_tensors(trained: Trained) -> dict[str, Tensor]:
+def optimizer_tensors(trained: TrainedModel) -> dict[str, Tensor]:
     """Return the optimiser's state and, of a model in a narrower type, the float32 weights, as "KEY/PARAMETER"."""
     tensors = {}
     for name, master in trained.masters.items():
-        own = {} if isinstance(master, Parameter) else {MASTER: master}
-        for key, value in {**trained.optimizer.state.get(master, {}), **own}.items():
+        copy = {} if isinstance(master, Parameter) else {MASTER: master}
+        for key, value in {**trained.optimizer.state.get(master, {}), **copy}.items():
             tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
     return tensors
 
 
-def load_optimizer(trained: Trained, path: Path) -> None:
+def load_optimizer(trained: TrainedModel, path: Path) -> None:
     """Load what ``optimizer_tensors`` returned."""
-    kept: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    saved: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for key, value in load_file(path).items():
         kind, name = key.split("/", 1)
-        kept[name][kind] = value
+        saved[name][kind] = value
     for name, master in trained.masters.items():
-        if MASTER in kept[name]:
+        if MASTER in saved[name]:
             with torch.no_grad():
-                master.copy_(kept[name].pop(MASTER))
-    state = {place: kept[name] for place, name in enumerate(trained.masters) if kept[name]}
+                master.copy_(saved[name].pop(MASTER))
+    state = {place: saved[name] for place, name in enumerate(trained.masters) if saved[name]}
     trained.optimizer.load_state_dict({**trained.optimizer.state_dict(), "state": state})

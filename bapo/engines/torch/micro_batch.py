@@ -16,7 +16,8 @@ from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared import models
 from bapo.engines.shared.prompts import PromptTokens
-from bapo.engines.torch.learner import Critic, Learner
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.learner import Learner
 from bapo.experiments.schema import Config
 
 
@@ -51,7 +52,7 @@ def update(config: Config) -> str:
     critic = Critic(copy.deepcopy(model), config, method) if method.uses_critic else None
     learner = Learner(model, reference, config, method, critic)
     groups = groups_of(config, model.config.get_text_config().vocab_size)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     metrics = learner.update(1, groups)
     assert rollout is not None and metrics["updates"] == 1
     rows = min(t.micro_batch_size or len(groups) * t.group_size, len(groups) * t.group_size)
@@ -61,4 +62,4 @@ def update(config: Config) -> str:
         torch.cuda.synchronize()
         most, card = torch.cuda.max_memory_reserved(), torch.cuda.get_device_properties(device).total_memory
         text += f", {most / 1e9:.1f} of {card / 1e9:.1f} GB"
-    return f"{text}, {time.perf_counter() - begun:.1f} s an update of {len(groups) * t.group_size} rows"
+    return f"{text}, {time.perf_counter() - start:.1f} s an update of {len(groups) * t.group_size} rows"

@@ -9,13 +9,12 @@ import os
 import shutil
 from pathlib import Path
 
+from bapo.engines.shared.schedule import STATES, keeps_model
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
 
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
-#: trainer states kept: the newest, and one to fall back on
-STATES = 2
 PREFIX = "global_step_"
 #: the prompts that verl validates on, beside the checkpoints
 PROBED = "probe.parquet"
@@ -78,8 +77,7 @@ def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     shutil.rmtree(target, ignore_errors=True)
     os.replace(temporary, target)
     for old in (run / "checkpoints").glob("step_*"):
-        kept = keep.keep_models and int(old.name.removeprefix("step_")) % keep.every == 0
-        if old != target and not kept:
+        if old != target and not keeps_model(int(old.name.removeprefix("step_")), keep):
             shutil.rmtree(old)
 
 

@@ -88,12 +88,12 @@ def update(config: Config) -> str:
             optimiser, ids = optimiser_of(model), torch.randint(1, 50, (1, tokens), device=device)
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # whole weights were there
-            begun = time.perf_counter()
+            start = time.perf_counter()
             losses = [pass_through(model, ids) for _ in range(2)]
             optimiser.step()
             if ranks == 1 and not all(loss.isfinite() for loss in losses):
                 raise UserError("the loss of a random model is not finite; a kernel is wrong on this machine")
-            return f"{text_of(config, device, ranks, tokens)}, {(time.perf_counter() - begun) / 2:.1f} s each"
+            return f"{text_of(config, device, ranks, tokens)}, {(time.perf_counter() - start) / 2:.1f} s each"
         finally:
             dist.destroy_process_group()
 

@@ -27,8 +27,8 @@ class Recorder:
     def __init__(self, run: Config, method: Method, budget: Budget) -> None:
         self.run, self.method, self.budget = run, method, budget
         self.tables = records.Tables()
-        self.row: Json = {}  # of steps.parquet, the running step's
-        self.spent, self.probes = 0.0, run.probe.prompts > 0  # the model before training is probed
+        self.row: Json = {}  # the running step's in steps.parquet
+        self.spent, self.probes = 0.0, run.probe.prompts > 0  # the first probe is of the model before training
 
     def finished(self, step: int) -> bool:
         return self.budget.finished(self.spent, step)
@@ -40,12 +40,22 @@ class Recorder:
         fresh: list[Group],
         batch: Batch,
         parameters: int,
-        ledger: StepCosts,
+        costs: StepCosts,
         update: Mapping[str, float],
     ) -> None:
-        """Make the step's row of ``steps.parquet``, without its time: a budget decides by it whether the run ends."""
+        """Make the step's row of ``steps.parquet``, without its time: a budget decides by it whether the run ends.
+
+        Args:
+            step: 1-based
+            version: of alpha
+            fresh: the groups of the step's rollout
+            batch: what was trained on
+            parameters: how many the policy has
+            costs: of the step
+            update: metrics of the policy's update; none for an empty batch
+        """
         seconds = dict.fromkeys(PHASES, 0.0)
-        self.row = records.step_row(step, version, fresh, batch, self.method, parameters, ledger, update, seconds)
+        self.row = records.step_row(step, version, fresh, batch, self.method, parameters, costs, update, seconds)
         before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
         due = self.budget.probes(before, self.spent, step, self.run.probe.points)
         self.probes = due and self.run.probe.prompts > 0
@@ -53,16 +63,23 @@ class Recorder:
     def end_row(
         self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float], metrics: Json
     ) -> Json:
-        """Complete the row and keep it. seconds: the sampler's, by phase; timing and metrics: verl's."""
+        """Complete the row and keep it.
+
+        Args:
+            step: 1-based
+            batch: what was trained on
+            seconds: the sampler's, by phase
+            timing, metrics: verl's
+        """
         probe = timing.get("testing", 0.0)
         self.row |= {
-            # the verifier's own, over all workers: verl grades a response as soon as it is there, so it is no phase
+            # the verifier's seconds are summed over all workers: verl grades a response as soon as it comes
             **{f"seconds_{phase}": seconds[phase] for phase in ("rollout", "regenerate", "reward")},
             "seconds_update": sum(timing.get(name, 0.0) for name in UPDATE),
-            # of weights to the rollout engine behind the update, and of both engines' log-probabilities of some groups
+            # the next two are for weights on their way to the rollout engine, and for comparing log-probabilities
             "seconds_push": timing.get("update_weights", 0.0),
             "seconds_compare": timing.get("compare", 0.0),
-            # GB that tensors took of a GPU at once, since the job began; verl counts 2^30 bytes, and 0 on CPU cores
+            # the most GB of a GPU that tensors took since the job began; verl counts 2^30 bytes, and 0 on CPU cores
             "memory_peak_gb": float(metrics.get(MEMORY) or math.nan) * 2**30 / 1e9,
             "seconds_probe": probe,
             "seconds_total": timing["step"] + probe,
@@ -79,7 +96,7 @@ class Recorder:
         scores: dict[tuple[str, str], list[float]] = defaultdict(list)
         for name, problem, score in entries:
             scores[name, problem].append(score)
-        short = [problem for (_, problem), found in scores.items() if len(found) % self.run.probe.samples]
+        short = [problem for (_, problem), values in scores.items() if len(values) % self.run.probe.samples]
         if short or len(scores) != problems:
             raise RuntimeError(f"step {step}: {len(scores)} of {problems} problems validated, {len(short)} in part")
         self.tables.rows[PROBE] += [

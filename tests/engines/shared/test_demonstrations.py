@@ -25,14 +25,14 @@ from bapo.tasks.mathematics import generator as mathematics_generator
 
 if LATE:
     from safetensors.torch import save_file
+    from support.sampling import step_sampler
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.batch_tensors import collate
     from bapo.engines.shared.packed_groups import pack_groups, unpack_groups
     from bapo.engines.shared.prompts import PromptTokens
     from bapo.engines.shared.responses import demonstrate
     from bapo.engines.shared.sampling import SamplingParameters
-    from bapo.engines.torch.rollout import Generator, StepSampler
+    from bapo.engines.torch.rollout import Generator
 
 
 COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
@@ -108,15 +108,15 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
     _, model, tokenizer = world
     generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    ledger = StepCosts()
-    groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, ledger)
+    groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, StepCosts())
     for rows in (None, 3):
-        sampler = StepSampler(model, generator, None, 5, 1, scored := StepCosts(), rows)
+        sampler = step_sampler(model, generator, 1, rows=rows)
         for group, logprobs in zip(groups, sampler.score(groups), strict=True):
             assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
             np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)
-        tokens = sum(5 * len(p.row.tokens) for p in prompts) + ledger.generated_tokens
-        assert scored.forwards == tokens and scored.fresh_rollouts == scored.generated_tokens == 0
+        tokens = sum(5 * len(g.prompt.row.tokens) + int(g.samples.lengths.sum()) for g in groups)
+        assert sampler.costs.forward_tokens == tokens
+        assert sampler.costs.fresh_rollouts == sampler.costs.generated_tokens == 0
     assert sampler.score([]) == []
 
 
@@ -157,6 +157,3 @@ def test_the_record_says_how_many_responses_are_not_this_steps(world):
     mixed = replace(own, off_policy=np.array([False, False, True]))
     rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))
     assert [row["replayed"] for row in rows] == [0, 1, 3, 3]
-    # and a response of another policy is not counted into the divergence of the fresh ones
-    rows = collate([mixed], [(0, 0), (0, 2)], "cpu")
-    assert rows.origins == [FRESH, ""]

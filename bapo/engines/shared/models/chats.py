@@ -18,7 +18,7 @@ from bapo.store.files import Json
 from bapo.tasks.generated import CHAT_TEMPLATE
 from bapo.validate import plain
 
-#: attribute of a tokenizer: the ids of sampling.stop_tokens
+#: the attribute of a tokenizer that holds the ids of sampling.stop_tokens
 ENDS = "more_end_ids"
 
 
