@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,45 +74,17 @@ class RowMarks:
     phase: int
     denominators: Denominators
 
-    def inputs(
-        self,
-        logprobs: Tensor,
-        behaviour_logprobs: Tensor,
-        advantages: Tensor,
-        mask: Tensor,
-        entropy: Tensor | None = None,
-        reference_logprobs: Tensor | None = None,
-        step_logprobs: Tensor | None = None,
-    ) -> LossInputs:
-        """Return the inputs of the loss.
-
-        Args:
-            logprobs: float [N, T], of the current policy, with the gradient
-            behaviour_logprobs: float [N, T], of the policy that sampled each token
-            advantages: float [N], or [N, T] where each token has its own
-            mask: float [N, T], 1 on response tokens
-            entropy: float [N, T], of the current policy
-            reference_logprobs: float [N, T], of the reference policy, where the loss reads them
-            step_logprobs: float [N, T], of the policy at the start of the step, where the loss reads them
-        """
-        counts = self.denominators
+    def inputs(self, mask: Tensor, **tensors: Any) -> LossInputs:
+        """Return the inputs of the loss. mask, tensors: its fields [N] and [N, T] that an engine has computed."""
         return LossInputs(
-            logprobs=logprobs,
-            behaviour_logprobs=behaviour_logprobs,
-            advantages=advantages,
             mask=mask,
             second_part=self.second_part,
-            reference_logprobs=reference_logprobs,
-            step_logprobs=step_logprobs,
-            entropy=entropy,
             weights=self.weights,
             step=self.step,
             phase=self.phase,
             recorded=(self.origins != len(ORIGINS)).to(mask.device),
-            nominal_sequences=counts.nominal_sequences,
-            nominal_tokens=counts.nominal_tokens,
-            part_sequences=counts.part_sequences,
-            part_tokens=counts.part_tokens,
+            **vars(self.denominators),
+            **tensors,
         )
 
 

@@ -14,8 +14,9 @@ from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.engines.shared.costs import StepCosts
 from bapo.experiments import budgets
+from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
-from bapo.store.files import STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
+from bapo.store.files import GROUPS, STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
 
 #: fields of ``StepCosts`` that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
@@ -26,7 +27,10 @@ CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gra
 BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ratio", "ratio_squared")
 #: those of them that are columns of ``steps.parquet``, and the tails of pi/alpha over a step's responses of one origin:
 #: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
-SHOWN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
+RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
+
+#: parts of a step whose seconds are columns of ``steps.parquet``; "total" is the whole step
+PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
 
 #: mean and maximum over tokens of the distance between the log-probabilities of the rollout and of the training engine,
 #: with the same weights in both; nan where one engine does both
@@ -49,9 +53,8 @@ def step_row(
     parameters: int,
     costs: StepCosts,
     update: Mapping[str, float],
-    seconds: dict[str, float],
 ) -> Json:
-    """Return one row of ``steps.parquet``.
+    """Return one row of ``steps.parquet``, without its time.
 
     Args:
         step: 1-based
@@ -62,7 +65,6 @@ def step_row(
         parameters: how many the model has
         costs: of the step
         update: metrics of the policy's update; none for an empty batch
-        seconds: by phase; "total" is one of them
     """
     nan = math.nan
     # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
@@ -100,7 +102,7 @@ def step_row(
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
         "cut_off": update.get("cut_off", nan),
         "response_length": float(np.concatenate([g.samples.lengths for g in graded]).mean()) if graded else nan,
-        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in SHOWN for i in (1, 2, 3)},
+        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in RECORDED_BY_ORIGIN for i in (1, 2, 3)},
         **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
@@ -110,7 +112,7 @@ def step_row(
         # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
         "forward_flops": 2.0 * (parameters * (generated + costs.forward_tokens) + 2 * critic),
         "backward_flops": 4.0 * (parameters * costs.trained_tokens + critic),
-        **{f"seconds_{phase}": value for phase, value in seconds.items()},
+        **{f"seconds_{phase}": 0.0 for phase in PHASES},
     }
 
 
@@ -147,6 +149,13 @@ def group_rows(step: int, batch: Batch) -> list[Json]:
     ]
 
 
+def probe_row(step: int, set_name: str, prompt_id: str, rewards: np.ndarray) -> Json:
+    """Return a row of ``probe.parquet``. rewards: float [n], of all responses to the prompt."""
+    correct, mean = int(rewards.sum()), float(rewards.mean(dtype=np.float64))
+    row = {"step": step, "set": set_name, "prompt_id": prompt_id}
+    return row | {"correct": correct, "samples": len(rewards), "mean": mean}
+
+
 class Tables:
     """Rows of the three tables, in memory until they are written."""
 
@@ -163,6 +172,55 @@ class Tables:
     def read(self, folder: Path) -> None:
         for name in self.rows:
             self.rows[name] = read_table(folder / name).to_dict("records")
+
+
+class Recorder:
+    """The tables of a run, how much of its budget is spent, and whether the policy is probed next."""
+
+    def __init__(self, config: Config, method: Method, budget: budgets.Budget) -> None:
+        self.method, self.budget, self.probe = method, budget, config.probe
+        self.tables = Tables()
+        self.row: Json = {}  # the running step's in steps.parquet
+        self.spent, self.probes = 0.0, config.probe.prompts > 0  # the first probe is of the model before training
+
+    def finished(self, step: int) -> bool:
+        return self.budget.finished(self.spent, step)
+
+    def begin_row(
+        self,
+        step: int,
+        version: int,
+        fresh: list[Group],
+        batch: Batch,
+        parameters: int,
+        costs: StepCosts,
+        update: Mapping[str, float],
+    ) -> None:
+        """Make the step's row, without its time: the budget decides by it whether the run ends, or is probed.
+
+        The arguments are those of :func:`step_row`.
+        """
+        self.row = step_row(step, version, fresh, batch, self.method, parameters, costs, update)
+        before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
+        due = self.budget.probes(before, self.spent, step, self.probe.points)
+        self.probes = due and self.probe.prompts > 0
+
+    def end_row(self, step: int, batch: Batch, measured: Mapping[str, float]) -> Json:
+        """Complete the row and keep it. measured: its time, and what else the engine measures, by column."""
+        self.row |= measured
+        self.tables.rows[STEPS].append(self.row)
+        self.tables.rows[GROUPS] += group_rows(step, batch)
+        return self.row
+
+    def read(self, folder: Path) -> None:
+        """Go on from the tables in ``folder``."""
+        self.tables.read(folder)
+        self.spent = self.budget.spent(self.tables.rows[STEPS])
+
+
+def model_folder(run: Path, step: int) -> Path:
+    """Return the folder of a step's checkpoint in Hugging Face format."""
+    return run / "checkpoints" / f"step_{step:06d}"
 
 
 def copy_tables(checkpoint: Path, run: Path) -> None:

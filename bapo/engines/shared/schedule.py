@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bapo.experiments.schema import CheckpointConfig
@@ -66,3 +67,11 @@ class RunClock:
 def keeps_model(step: int, checkpoint: CheckpointConfig) -> bool:
     """Return whether the model of a step stays when there are newer ones; some were written because of the time."""
     return checkpoint.keep_models and step % checkpoint.every == 0
+
+
+def superseded(steps: Sequence[int], newest: int) -> list[int]:
+    """Return those of the steps, newest first, whose states go when that of ``newest`` is written.
+
+    States of later steps do not count: they are damaged, or the run would have gone on from them.
+    """
+    return [step for step in steps if step <= newest][STATES:]

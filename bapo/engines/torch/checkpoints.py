@@ -21,8 +21,8 @@ from torch.nn import Parameter
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.packed_groups import pack_groups
-from bapo.engines.shared.records import Tables
-from bapo.engines.shared.schedule import STATES, keeps_model
+from bapo.engines.shared.records import Tables, model_folder
+from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store import files
 from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, write_json
@@ -38,10 +38,6 @@ OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.
 ROLLOUT, REFERENCE, CRITIC = "rollout_policy.safetensors", "reference.safetensors", "critic.safetensors"
 #: a name in OPTIMIZER begins with it where it stands for a parameter's float32 copy
 MASTER = "master"
-
-
-def folder_of(run: Path, step: int) -> Path:
-    return run / "checkpoints" / f"step_{step:06d}"
 
 
 def steps_with_trainer(run: Path) -> list[int]:
@@ -75,7 +71,7 @@ def save(
         keep: the configuration's ``checkpoint``
     """
     step = state["step"]
-    target = folder_of(run, step)
+    target = model_folder(run, step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     for stale in target.parent.glob(".step_*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -101,14 +97,14 @@ def save(
         sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in [s for s in steps_with_trainer(run) if s <= step][STATES:]:  # damaged later ones do not count
+    for old in superseded(steps_with_trainer(run), step):
         _retire(run, old, keep)
     return target
 
 
 def _retire(run: Path, step: int, keep: CheckpointConfig) -> None:
     """Drop a step's state and, unless the configuration keeps it, its model: some were written because of the time."""
-    folder = folder_of(run, step)
+    folder = model_folder(run, step)
     shutil.rmtree(folder / "trainer" if keeps_model(step, keep) else folder)
 
 
@@ -119,7 +115,7 @@ def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
     """
     for step in steps_with_trainer(run):
         if step == last:
-            _strip(folder_of(run, step))
+            _strip(model_folder(run, step))
         else:
             _retire(run, step, keep)
 
@@ -146,7 +142,7 @@ def can_go_on(trainer: Path) -> bool:
 
 def newest_intact(run: Path) -> tuple[Path, Json] | None:
     """Return the newest checkpoint that can be resumed from, and its state."""
-    folder = files.newest_intact(folder_of(run, step) for step in steps_with_trainer(run))
+    folder = files.newest_intact(model_folder(run, step) for step in steps_with_trainer(run))
     return None if folder is None else (folder, read_json(folder / "trainer" / STATE))
 
 

@@ -35,7 +35,7 @@ from bapo.gpu import allocation
 from bapo.methods import Method
 from bapo.processes import stop_requests
 from bapo.store import files
-from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, write_json, write_text
+from bapo.store.files import CONFIG, PROBE, STEPS, SUMMARY, Json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
 from bapo.store.provenance import end_manifest, start_manifest
@@ -70,8 +70,8 @@ class Trainer:
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
-        self.budget = budgets.of(config, budgets.steps(config, len(prompts)), budgets.amount(config))
-        self.spent = 0.0
+        budget = budgets.of(config, budgets.steps(config, len(prompts)), budgets.amount(config))
+        self.recorder = records.Recorder(config, self.method, budget)
         self.stream = training_stream(config, prompts, [p.row.ground_truth for p in prompts], self.task)
         self.probe_sets = {"train": prompts[: config.probe.prompts], "probe": []}
         if count := config.probe.prompts:
@@ -94,7 +94,6 @@ class Trainer:
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
         self.reference_moved = False
-        self.tables = records.Tables()
         self.step = 0
         if saved:
             self._restore(*saved)
@@ -114,20 +113,20 @@ class Trainer:
         )
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
-        progress = Progress(label, self.budget.most, self.step)
-        tracker = Tracking(config, self.folder, self.identity, self.tables.rows[STEPS])
+        progress = Progress(label, self.recorder.budget.most, self.step)
+        tracker = Tracking(config, self.folder, self.identity, self.recorder.tables.rows[STEPS])
         clock = RunClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint)
         try:
             with stop_requests() as stopped:
                 if self.step == 0:
                     self._probe()
                 clock.start()
-                while not self._finished():
+                while not self.recorder.finished(self.step):
                     row = self._train_step(self.step + 1)
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.add(1, f"reward {row['reward_mean']:.3f}, batch {batch}")
                     tracker.log(row)
-                    end = clock.step_ended(self.step, self._finished(), stopped())
+                    end = clock.step_ended(self.step, self.recorder.finished(self.step), stopped())
                     if end.saves:
                         self._checkpoint()
                         clock.checkpoint_written()
@@ -163,29 +162,20 @@ class Trainer:
         costs = sampler.costs
         costs.add_update(method, int(metrics.pop("trained_tokens")), int(metrics.pop("critic_tokens")), values)
         seconds = {**costs.seconds, "update": time.perf_counter() - start_of_update}
+        seconds["total"] = time.perf_counter() - start
         self.step = step
-        seconds |= {"probe": 0.0, "total": time.perf_counter() - start}
         metrics["cut_off"] = cut_off(fresh, self.generator.parameters)
-        row = records.step_row(
-            step, self.rollout_version, fresh, batch, method, self.parameters, costs, metrics, seconds
-        )
+        self.recorder.begin_row(step, self.rollout_version, fresh, batch, self.parameters, costs, metrics)
         records.warn(costs.overloaded, f"step {step}")
-        before, self.spent = self.spent, self.spent + self.budget.spent([row])
-        if self.budget.probes(before, self.spent, step, self.config.probe.points):
-            row["seconds_probe"] = self._probe()
-            row["seconds_total"] += row["seconds_probe"]
-        self.tables.rows[STEPS].append(row)
-        self.tables.rows[GROUPS] += records.group_rows(step, batch)
-        return row
-
-    def _finished(self) -> bool:
-        return self.budget.finished(self.spent, self.step)
+        seconds["probe"] = self._probe() if self.recorder.probes else 0.0
+        seconds["total"] += seconds["probe"]
+        return self.recorder.end_row(step, batch, {f"seconds_{phase}": value for phase, value in seconds.items()})
 
     # ------------------------------------------------------------------ the probe
     def _probe(self) -> float:
         """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
         start = time.perf_counter()
-        self.tables.rows[PROBE] += self._probe_rows()[0] if self.step else self._first_probe_rows()
+        self.recorder.tables.rows[PROBE] += self._probe_rows()[0] if self.step else self._first_probe_rows()
         return time.perf_counter() - start
 
     def _probe_rows(self) -> tuple[list[Json], int]:
@@ -199,11 +189,7 @@ class Trainer:
             )
             records.warn(costs.overloaded, f"step {self.step}, {name}")
             overloaded += costs.overloaded
-            rows += [
-                {"step": self.step, "set": name, "prompt_id": g.prompt.id}
-                | {"correct": int(g.rewards.sum()), "samples": g.size, "mean": g.mean}
-                for g in groups
-            ]
+            rows += [records.probe_row(self.step, name, g.prompt.id, g.rewards) for g in groups]
         return rows, overloaded
 
     def _first_probe_rows(self) -> list[Json]:
@@ -238,17 +224,18 @@ class Trainer:
             "rollout_version": self.rollout_version,
             "method": method_state,
         }
-        tokenizer, keep = self.processor or self.tokenizer, self.config.checkpoint
-        saved = checkpoints.save(self.folder, self.model, tokenizer, weights, trained, groups, state, self.tables, keep)
+        tokenizer, tables = self.processor or self.tokenizer, self.recorder.tables
+        saved = checkpoints.save(
+            self.folder, self.model, tokenizer, weights, trained, groups, state, tables, self.config.checkpoint
+        )
         records.copy_tables(saved / "trainer", self.folder)
 
     def _restore(self, folder: Path, state: Json) -> None:
         trainer = folder / "trainer"
         self.step, self.stream.position = state["step"], state["stream_position"]
         self.rollout_version = state["rollout_version"]
-        self.tables.read(trainer)
+        self.recorder.read(trainer)
         records.copy_tables(trainer, self.folder)  # or a run that was already at its end would keep what lies there
-        self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
         if not checkpoints.can_go_on(trainer):
             return
@@ -267,8 +254,8 @@ class Trainer:
 
     def _finish(self) -> Json:
         """Write ``summary.json``, the last file; the tables came with the last checkpoint."""
-        last = checkpoints.folder_of(self.folder, self.step)
-        summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
+        last = records.model_folder(self.folder, self.step)
+        summary = records.summary(self.folder, self.identity, self.step, last, self.recorder.budget)
         write_json(self.folder / SUMMARY, summary)
         if not self.config.checkpoint.keep_state:
             checkpoints.finish(self.folder, self.step, self.config.checkpoint)

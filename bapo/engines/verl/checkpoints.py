@@ -9,7 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-from bapo.engines.shared.schedule import STATES, keeps_model
+from bapo.engines.shared.records import model_folder
+from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
 
@@ -58,7 +59,7 @@ def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
     write_checksums(source)
     publish(source, run, step, keep)
-    for old in [s for s in steps(source.parent) if s <= step][STATES:]:  # damaged later ones do not count
+    for old in superseded(steps(source.parent), step):
         shutil.rmtree(folder_of(source.parent, old))
 
 
@@ -67,7 +68,7 @@ def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
 
     Earlier ones stay as ``keep`` says; those written because of the time do not.
     """
-    target = run / "checkpoints" / f"step_{step:06d}"
+    target = model_folder(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source / PUBLISHED, temporary)

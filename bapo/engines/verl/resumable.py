@@ -18,7 +18,7 @@ from bapo.engines.shared.records import copy_tables
 from bapo.engines.shared.schedule import RunClock
 from bapo.engines.verl import checkpoints, verl_config
 from bapo.engines.verl.launch import PROGRESS
-from bapo.engines.verl.recorder import Recorder
+from bapo.engines.verl.recorder import VerlRecorder
 from bapo.engines.verl.rollout import PromptSource
 from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
@@ -31,7 +31,7 @@ class ResumableTrainer(PPOTrainerSync):
     """
 
     source: PromptSource
-    recorder: Recorder
+    recorder: VerlRecorder
 
     def __init__(self, config: DictConfig) -> None:
         self.run = verl_config.typed(config.bapo.config)

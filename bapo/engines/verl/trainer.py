@@ -8,10 +8,10 @@ draw_prompts           ``_next_train_batch``: verl asks for prompts
 rollout_budget         ``_next_train_batch``: the rollout's limit for each response
 syncs_rollout_policy   ``on_init_end``, ``on_step_end``: verl pushes weights for the coming rollout
 build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``step_sampler.py``)
-units, separate        ``_balance_batch``: verl orders the rows (``batches.lay_out``)
+units, separate        ``_balance_batch``: verl orders the rows (``batch_layout.lay_out``)
 advantages             ``_balance_batch``, written into the rows by ``_compute_advantage``
 token_advantages       ``_compute_advantage``, from the values of verl's critic (``critic.py``)
-loss, value_loss       in the workers (``worker.py``, ``critic.py``)
+loss, value_loss       in the workers (``learner.py``, ``critic.py``)
 trains_policy          ``trainer.critic_warmup`` of verl's configuration
 =====================  ====================================================================================
 """
@@ -51,7 +51,7 @@ from bapo.engines.shared.schedule import learning_rate
 from bapo.engines.verl import critic, images
 from bapo.engines.verl.batch_layout import LAYOUT, kept_step_logprobs, lay_out, spread
 from bapo.engines.verl.launch import STOP
-from bapo.engines.verl.recorder import Recorder, update_metrics
+from bapo.engines.verl.recorder import VerlRecorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
 from bapo.engines.verl.rollout_weights import RolloutWeights
@@ -111,7 +111,7 @@ class MethodTrainer(ResumableTrainer):
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
-        self.recorder = Recorder(self.run, self.method, budget)
+        self.recorder = VerlRecorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
         self.total_training_steps, self.steps_per_epoch = budget.most, max(1, self.steps_per_epoch)
         with open_dict(self.config):
@@ -332,7 +332,7 @@ class MethodTrainer(ResumableTrainer):
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        row = self.recorder.end_row(global_steps, self.batch, self.sampler.costs.seconds, timing_raw, metrics)
+        row = self.recorder.end_step(global_steps, self.batch, self.sampler.costs.seconds, timing_raw, metrics)
         numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
         self.tracker.log(row | numbers)
         self._say(
