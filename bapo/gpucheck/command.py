@@ -30,7 +30,7 @@ from bapo.store.files import STEPS as TABLE
 from bapo.store.files import SUMMARY, read_json, read_table
 
 DRIVER = "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all)"
-#: what is missing, by engine and device, comes with this
+#: the cure for a missing package, by engine and device
 PACKAGES = {
     ("verl", "cuda"): "containers/install_gpu FOLDER makes the environment of GPU nodes",
     ("verl", "cpu"): environment.VLLM_CPU,
@@ -150,7 +150,7 @@ def run_of(check: Check) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What was looked at, whether it is fine, how it is, and the cure where it is not fine."""
 
     name: str
@@ -160,7 +160,7 @@ class Finding:
 
 
 class Failed(Exception):
-    """A job of the check failed; the argument is its finding."""
+    """A job of the check failed; the argument is its result."""
 
 
 def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep: Path | None = None) -> int:
@@ -175,9 +175,9 @@ def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep:
     folder.mkdir(parents=True, exist_ok=True)
     stays = keep is not None
     try:
-        findings = findings_of(Check(folder, device, engine, tuple(run_words)))
-        print(table(findings), end="")
-        failed = bool(wrong(findings))
+        results = results_of(Check(folder, device, engine, tuple(run_words)))
+        print(table(results), end="")
+        failed = bool(wrong(results))
         stays |= failed and any(folder.iterdir())
     finally:
         if not stays:
@@ -187,35 +187,37 @@ def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep:
     return int(failed)
 
 
-def findings_of(check: Check) -> list[Finding]:
-    """Return all findings; a job that fails ends the check, as the later ones build on it."""
-    findings = machine(check)
-    steps = () if wrong(findings) else (make_world, train_and_resume, evaluate, try_micro_batch)
+def results_of(check: Check) -> list[CheckResult]:
+    """Return all results; a job that fails ends the check, as the later ones build on it."""
+    results = machine(check)
+    steps = () if wrong(results) else (make_world, train_and_resume, evaluate, try_micro_batch)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
-            findings += step(check)
+            results += step(check)
     except Failed as error:
-        findings.append(error.args[0])
-    return findings
+        results.append(error.args[0])
+    return results
 
 
-def machine(check: Check) -> list[Finding]:
+def machine(check: Check) -> list[CheckResult]:
     """Look at CUDA and the packages, each in another process, which broken libraries may end."""
     names = ("vllm", "verl") if check.engine == "verl" else ("torch",)
     looks = {name: f"import {name}; print('can be imported')" for name in names}
     if check.device == "cuda":
         looks = {"CUDA": CUDA, **looks} | ({"flash_attn": FLASH} if check.engine == "verl" else {})
-    findings = []
+    results = []
     for name, code in looks.items():
         process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         state = last_error(process.stdout + process.stderr if process.returncode else process.stdout)
         cure = PACKAGES[check.engine, check.device]
-        findings.append(Finding(name, not process.returncode, state, f"{DRIVER}; {cure}" if name == "CUDA" else cure))
-    return findings
+        results.append(
+            CheckResult(name, not process.returncode, state, f"{DRIVER}; {cure}" if name == "CUDA" else cure)
+        )
+    return results
 
 
-def make_world(check: Check) -> list[Finding]:
+def make_world(check: Check) -> list[CheckResult]:
     """problems and a small base model"""
     config = config_of(check)
     for command, folder in (("data", data_directory(config)), ("base", base_directory(config))):
@@ -224,38 +226,38 @@ def make_world(check: Check) -> list[Finding]:
     return []
 
 
-def train_and_resume(check: Check) -> list[Finding]:
+def train_and_resume(check: Check) -> list[CheckResult]:
     """BAPO with v = 2, killed and resumed"""
     config, name = config_of(check), "killed and resumed"
     home, log = run_directory(config), check.folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
     if not _job(check, "train", "training", until=f"step {KILLED_AFTER[check.engine]}/"):
-        raise Failed(Finding(name, False, "the run was over before it could be killed", "give the command again"))
+        raise Failed(CheckResult(name, False, "the run was over before it could be killed", "give the command again"))
     _job(check, "train", "resumed training")
     steps = read_table(home / TABLE)
     updates = int(steps["updates"].sum())
     ages, expected = steps["staleness"].astype(int).tolist(), expected_ages(config)
     resumption = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
-    findings = [
-        Finding(
+    results = [
+        CheckResult(
             "BAPO steps",
             ages == expected and updates > 0,
             f"{len(steps)} of {len(expected)}, {updates} updates, rollout policy {ages[:4]} steps old",
             f"there should be updates, and a rollout policy {expected} steps old; report this with {log}",
         ),
-        Finding(name, bool(resumption), resumption[0] if resumption else "the second run began anew", f"see {log}"),
+        CheckResult(name, bool(resumption), resumption[0] if resumption else "the second run began anew", f"see {log}"),
     ]
     if check.engine == "verl":
         gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
-        finding = Finding(
+        result = CheckResult(
             "rollouts in training",
             gap <= MISMATCH[check.device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
             f"{float(steps['clip_fraction'].mean()):.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         )
-        findings.insert(1, finding)
-    return findings
+        results.insert(1, result)
+    return results
 
 
 def expected_ages(config: Config) -> list[int]:
@@ -267,19 +269,19 @@ def expected_ages(config: Config) -> list[int]:
     return ages
 
 
-def evaluate(check: Check) -> list[Finding]:
+def evaluate(check: Check) -> list[CheckResult]:
     """ten prompts evaluated"""
     _job(check, "evaluate", "evaluation")
     result = read_json(run_directory(config_of(check)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
     state = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
-    return [Finding("evaluation", result["problems"] == PROMPTS, state, "report this")]
+    return [CheckResult("evaluation", result["problems"] == PROMPTS, state, "report this")]
 
 
-def try_micro_batch(check: Check) -> list[Finding]:
+def try_micro_batch(check: Check) -> list[CheckResult]:
     """an update with the micro-batch of a run"""
     _job(check, "gpucheck.micro_batch", "micro-batch")
     lines = (check.folder / "micro_batch.log").read_text(encoding="utf-8").splitlines()
-    return [Finding("micro-batch", True, [line for line in lines if " tokens, " in line][-1].strip(), "")]
+    return [CheckResult("micro-batch", True, [line for line in lines if " tokens, " in line][-1].strip(), "")]
 
 
 def last_error(text: str) -> str:
@@ -307,7 +309,7 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
         try:
             while process.poll() is None and not killed:
                 if time.monotonic() > end:
-                    raise Failed(Finding(title, False, f"not done after {LIMIT} s", f"see {log}"))
+                    raise Failed(CheckResult(title, False, f"not done after {LIMIT} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.2)
         finally:  # also on Ctrl-C, which a session of its own does not get
@@ -317,22 +319,22 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
     if process.returncode and not killed:
         state = last_error(log.read_text(encoding="utf-8", errors="replace"))
         cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if package else f"see {log}"
-        raise Failed(Finding(title, False, state[:300], cure))
+        raise Failed(CheckResult(title, False, state[:300], cure))
     return killed
 
 
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def wrong(findings: Sequence[Finding]) -> list[Finding]:
-    return [finding for finding in findings if not finding.fine]
+def wrong(results: Sequence[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if not result.fine]
 
 
-def table(findings: Sequence[Finding]) -> str:
-    """Write the findings for people, and the cures behind them."""
-    width = max(len(finding.name) for finding in findings)
-    lines = [f"{'fine' if each.fine else 'NOT':<5}{each.name:<{width}}  {each.state}" for each in findings]
-    for cure in dict.fromkeys(finding.cure for finding in wrong(findings)):  # one command may bring several packages
-        names = ", ".join(finding.name for finding in wrong(findings) if finding.cure == cure)
+def table(results: Sequence[CheckResult]) -> str:
+    """Write the results for people, and the cures behind them."""
+    width = max(len(result.name) for result in results)
+    lines = [f"{'fine' if each.fine else 'NOT':<5}{each.name:<{width}}  {each.state}" for each in results]
+    for cure in dict.fromkeys(result.cure for result in wrong(results)):  # one command may bring several packages
+        names = ", ".join(result.name for result in wrong(results) if result.cure == cure)
         lines += ["", *textwrap.wrap(f"{names}: {cure}", 110)]
-    return "\n".join([*lines, "", f"gpu-check: {len(wrong(findings))} of {len(findings)} are not fine"]) + "\n"
+    return "\n".join([*lines, "", f"gpu-check: {len(wrong(results))} of {len(results)} are not fine"]) + "\n"

@@ -13,9 +13,9 @@ from support.vllm_cpu import needs_vllm
 
 from bapo.__main__ import main
 from bapo.gpucheck import command
-from bapo.gpucheck.command import Check, Finding
+from bapo.gpucheck.command import Check, CheckResult
 
-GOOD = Finding("vllm", True, "can be imported", "")
+GOOD = CheckResult("vllm", True, "can be imported", "")
 
 
 def test_a_machine_that_cannot_run_is_told_before_anything_starts(
@@ -65,7 +65,7 @@ def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypa
     monkeypatch.setattr(command, "machine", lambda check: [GOOD])
     script = "print('ValueError: first'); print('torch.OutOfMemoryError: no memory'); print('bye'); exit(1)"
     monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", script))
-    first, last = command.findings_of(Check(tmp_path, "cpu"))
+    first, last = command.results_of(Check(tmp_path, "cpu"))
     assert (first, last.fine, last.state) == (GOOD, False, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
 

@@ -25,7 +25,7 @@ if LATE:
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.shared.sampling import SamplingParameters, unfinished
-    from bapo.engines.torch.rollout import Generator
+    from bapo.engines.torch.rollout import ResponseGenerator
 
 
 B, G = 4, 3
@@ -120,7 +120,7 @@ def world(tiny_world):
     model, tokenizer = models.load_start(config, models.device_of(config))
     settings = SamplingParameters(max_tokens=LONGEST, eos_ids=models.end_tokens(tokenizer))
     prompts = read_prompts(data_folder(config) / "train.parquet", tokenizer, 16)
-    return model, Generator(tokenizer, tasks.get("countdown"), settings, seed=1), prompts
+    return model, ResponseGenerator(tokenizer, tasks.get("countdown"), settings, seed=1), prompts
 
 
 def sampler_at(world, step, budget):

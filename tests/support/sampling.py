@@ -6,13 +6,13 @@ from typing import Any
 
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.shared.step_sampler import SamplingSetup
-from bapo.engines.torch.rollout import Generator
+from bapo.engines.torch.rollout import ResponseGenerator
 from bapo.engines.torch.step_sampler import TorchStepSampler
 
 
 def step_sampler(
     model: Any,
-    generator: Generator | None,
+    generator: ResponseGenerator | None,
     step: int,
     group_size: int = 8,
     budget: int | None = None,

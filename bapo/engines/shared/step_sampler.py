@@ -24,7 +24,7 @@ from bapo.tasks.base import Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-#: what the random numbers of a draw within a step depend on
+#: the name of a draw within a step; its random numbers depend on it
 Purpose = tuple[object, ...]
 
 

@@ -20,7 +20,7 @@ from bapo.graders.verdict import OVERLOADED
 from bapo.tasks.base import Task
 
 
-class Generator:
+class ResponseGenerator:
     """Samples from given weights and grades. Random numbers depend on (seed, purpose, step, prompt, sample)."""
 
     def __init__(

@@ -12,7 +12,7 @@ from bapo.algorithm.rollouts import FRESH, Group, Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.batch_tensors import ResponsePlace, Rows, by_group, micro_batches
 from bapo.engines.shared.step_sampler import Purpose, SamplingSetup, StepSampler
-from bapo.engines.torch.rollout import Generator
+from bapo.engines.torch.rollout import ResponseGenerator
 
 #: responses that are scored at once, unless the configuration says how many
 SCORED_ROWS = 256
@@ -26,7 +26,7 @@ class TorchStepSampler(StepSampler):
         setup: SamplingSetup,
         step: int,
         budget: int | None,
-        generator: Generator,
+        generator: ResponseGenerator,
         model: PreTrainedModel,
         rows: int | None = None,
     ) -> None:

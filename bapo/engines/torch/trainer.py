@@ -23,7 +23,7 @@ from bapo.engines.shared.step_sampler import SamplingSetup
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
-from bapo.engines.torch.rollout import Generator
+from bapo.engines.torch.rollout import ResponseGenerator
 from bapo.engines.torch.step_sampler import TorchStepSampler
 from bapo.engines.torch.trained_model import TrainedModel
 from bapo.errors import Interrupted, UserError
@@ -79,7 +79,7 @@ class Trainer:
             self.probe_sets["probe"] = probe[:count]
         s, ends = config.sampling, models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
         parameters = SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
-        self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
+        self.generator = ResponseGenerator(self.tokenizer, self.task, parameters, config.seed)
         embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
         self.sampling = SamplingSetup(
             self.stream, self.tokenizer, self.task, parameters, config.train.group_size, lambda: embedder

@@ -32,7 +32,7 @@ if LATE:
     from bapo.engines.shared.prompts import PromptTokens
     from bapo.engines.shared.responses import demonstrate
     from bapo.engines.shared.sampling import SamplingParameters
-    from bapo.engines.torch.rollout import Generator
+    from bapo.engines.torch.rollout import ResponseGenerator
 
 
 COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
@@ -106,7 +106,7 @@ def test_there_is_none_where_it_is_too_long_or_wrong(world, monkeypatch):
 
 def test_scores_are_the_log_probabilities_of_the_current_policy(world):
     _, model, tokenizer = world
-    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
     groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, StepCosts())
     for rows in (None, 3):
@@ -125,7 +125,7 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
 
 def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     _, model, tokenizer = world
-    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
     one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, StepCosts())
     solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
@@ -152,7 +152,7 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
 
 def test_the_record_says_how_many_responses_are_not_this_steps(world):
     _, model, tokenizer = world
-    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, StepCosts())
     mixed = replace(own, off_policy=np.array([False, False, True]))
     rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))

@@ -36,7 +36,7 @@ if LATE:
 
     from bapo.engines.shared.records import model_folder
     from bapo.engines.torch import checkpoints
-    from bapo.engines.torch.rollout import Generator
+    from bapo.engines.torch.rollout import ResponseGenerator
     from bapo.engines.torch.trainer import train
 
 
@@ -147,13 +147,13 @@ def test_the_probe_before_training_is_made_once_for_all_methods_of_a_seed(
     kept = base_directory(config) / "probe" / f"{probe_identity(config, 'cpu')}.parquet"
     if damaged:
         kept.write_bytes(kept.read_bytes()[:-20])
-    generate = Generator.generate
+    generate = ResponseGenerator.generate
 
-    def noted(self: Generator, model: object, prompts: list, size: int, purpose: tuple, *rest: int) -> list:
+    def noted(self: ResponseGenerator, model: object, prompts: list, size: int, purpose: tuple, *rest: int) -> list:
         made.append((purpose, rest[1]))
         return generate(self, model, prompts, size, purpose, *rest)
 
-    monkeypatch.setattr(Generator, "generate", noted)
+    monkeypatch.setattr(ResponseGenerator, "generate", noted)
     train(config)
     assert [purpose for purpose, version in made if purpose[0] == "probe" and version == 0] == (
         [("probe", "train"), ("probe", "probe")] if damaged else []

@@ -166,6 +166,13 @@ def build_processor(
     """Return Qwen2.5-VL's processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0, black -2.
 
     White paper is most of a diagram: as 0 it leaves the patches to what is drawn on them.
+
+    Args:
+        tokenizer: of the model
+        patch_size: of the vision tower, in pixels
+        merge_size: so many patches along each side become one image token
+        temporal_patch_size: so many frames become one patch
+        pixels: of an image
     """
     processor = register_processor()
     from transformers import Qwen2VLImageProcessorPil
