@@ -98,7 +98,7 @@ def _parser() -> ArgumentParser:
 
     job("data", "bapo.tasks.job:make_data", "problems", "Make (or fetch) the problems of a task.")
     text = "Train the base model, or record the pretrained one."
-    job("base", "bapo.engines.torch.base:train_base", "base_model", text)
+    job("base", "bapo.engines.torch.base_model:train_base", "base_model", text)
     job("train", "bapo.engines:train", "training", "Train one run, resuming from its last checkpoint.")
     text = "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem."
     sub = job("evaluate", "bapo.evaluation.curve:evaluate_asked", "evaluation", text)

@@ -76,7 +76,7 @@ def world(name: str) -> list[str]:
 
 def prepare(name: str, folder: Path) -> None:
     """Make the data and the base model of ``name`` in a folder for results."""
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 
@@ -87,7 +87,7 @@ def prepare(name: str, folder: Path) -> None:
 
 def measured(name: str, folder: Path) -> dict[str, Any]:
     """Return the numbers of ``name``. folder: results, prepared. Raises RuntimeError where a resumed run has others."""
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.engines.torch.trainer import train
     from bapo.experiments.compose import compose_config
     from bapo.experiments.places import base_directory, run_directory

@@ -42,7 +42,7 @@ def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, flo
 
 #: bytes a second between a GPU and pinned host memory, of PCIe's 25e9; and of a push, as seen with 135 million weights
 COPIED, PUSHED = 10e9, 0.9e9
-#: of so many groups one has its log-probabilities compared (bapo/engines/verl/sampler.py)
+#: of so many groups one has its log-probabilities compared (bapo/engines/verl/step_sampler.py)
 COMPARED = 16
 
 

@@ -46,7 +46,7 @@ ITERATIONS, SMALLEST = 800, 400
 
 def trained_base(results: Path | None, *options: str, smallest: bool = False) -> DictConfig:
     """Return the configuration of a laptop's Countdown run; data and base model are those of ``results``, or made."""
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 
@@ -93,7 +93,7 @@ def against_generate(
     import torch
 
     from bapo import seeds
-    from bapo.engines.shared.prompts import draw
+    from bapo.engines.shared.responses import sample_responses
 
     calls: Counter[str] = Counter()
     tokens: dict[str, list[int]] = {"generate": [], "general": [], "fast": []}
@@ -101,7 +101,7 @@ def against_generate(
 
     def ours(name: str) -> None:
         calls[name] += 1
-        groups = draw(
+        groups = sample_responses(
             model, prompts, group_size, seeds.key64("benchmark", calls[name]), parameters, fast=name == "fast"
         )
         tokens[name].append(int(sum(g.lengths.sum() for g in groups)))

@@ -44,7 +44,7 @@ ARROWS = {
     "bapo.warm": {"bapo.engines.shared", "bapo.tasks"},  # and by name what jobs need
     "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps"}
     | {"bapo.engines.verl.memory", "bapo.run"},
-    "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store"},
+    "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store", "bapo.engines"},
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},

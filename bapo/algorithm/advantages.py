@@ -43,7 +43,13 @@ def gae(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Estimate generalised advantages (Schulman et al. 2016) as verl's ``compute_gae_advantage_return`` does.
 
-    rewards, values, mask [N, T]: reward of each token, the critic's value of the state before it, 1 on response tokens.
+    Args:
+        rewards: [N, T], of each token
+        values: [N, T], the critic's, of the state before each token
+        mask: [N, T], 1 on response tokens
+        gamma: the discount
+        lam: lambda
+
     Returns (advantages, returns), float32 [N, T], zero outside the mask: A_t = sum of (gamma * lam)^k * delta_(t+k),
     delta_t = r_t + gamma * V_(t+1) - V_t, V = 0 after the last token; the return is A_t + V_t. Not whitened.
     """
@@ -61,10 +67,10 @@ def gae(
 def whiten(values: np.ndarray, mask: np.ndarray, eps: float = 1e-8) -> np.ndarray:
     """Scale to mean 0 and unbiased variance 1 in the mask, zero outside (verl's ``masked_whiten``); float32 [N, T]."""
     inside = np.asarray(mask) > 0
-    chosen = np.asarray(values, dtype=np.float64)[inside]
+    real = np.asarray(values, dtype=np.float64)[inside]
     whitened = np.zeros(inside.shape, dtype=np.float32)
-    if len(chosen) > 1:
-        whitened[inside] = (chosen - chosen.mean()) / np.sqrt(chosen.var(ddof=1) + eps)
+    if len(real) > 1:
+        whitened[inside] = (real - real.mean()) / np.sqrt(real.var(ddof=1) + eps)
     return whitened
 
 

@@ -32,7 +32,11 @@ def gaussian_filter(
 ) -> list[Group]:
     """Draw informative groups with weights exp(-((mu - mean) / std)^2 / 2), without replacement (mode 2).
 
-    share: of all ``groups``, so many are drawn, or every informative one if there are fewer. Keeps their order.
+    Args:
+        groups: those of the rollout, whose order is kept
+        mean, std: of the weights
+        share: so many of all groups are drawn, or every informative one if there are fewer
+        rng: draws
 
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
     A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.
@@ -41,23 +45,29 @@ def gaussian_filter(
     candidates = [i for i, g in enumerate(groups) if informative(g)]
     # the largest of log weight + Gumbel noise are a weighted draw without replacement; a weight may be as good as 0
     keys = exponents + rng.gumbel(size=len(groups))
-    chosen = sorted(candidates, key=lambda i: -keys[i])[: round(share * len(groups))]
-    return [groups[i] for i in sorted(chosen)]
+    winners = sorted(candidates, key=lambda i: -keys[i])[: round(share * len(groups))]
+    return [groups[i] for i in sorted(winners)]
 
 
 def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) -> list[Group]:
     """Keep a random ``share`` of all groups in their order, even those without an advantage (mode 3)."""
     count = round(share * len(groups))
-    chosen = sorted(rng.choice(len(groups), size=count, replace=False)) if count else []
-    return [groups[i] for i in chosen]
+    places = sorted(rng.choice(len(groups), size=count, replace=False)) if count else []
+    return [groups[i] for i in places]
 
 
 def online_filter(
     groups: list[Group], kind: str, mean: float, std: float, share: float, rng: np.random.Generator
 ) -> list[Group]:
-    """Filter fresh groups by one of A.3's kinds: range, gaussian (mean, std, share) or uniform (share).
+    """Filter fresh groups by one of A.3's kinds.
 
-    range (mode 1) drops only the groups without an advantage.
+    Args:
+        groups: those of the rollout, whose order is kept
+        kind: "range" (mode 1, which drops only the groups without an advantage), "gaussian" (mode 2) or "uniform"
+            (mode 3)
+        mean, std: of the weights of mode 2
+        share: of all groups, for modes 2 and 3
+        rng: draws
     """
     if kind == "gaussian":
         return gaussian_filter(groups, mean, std, share, rng)
@@ -87,8 +97,15 @@ def next_average_reward(previous: float | None, batch_mean: float, kind: str, de
 def mini_batches(method: Cutting, train: TrainConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
     """Shuffle the batch of a step and cut it into mini-batches, anew for each pass that the method makes over it.
 
-    The method says which groups stay together. train: the configuration's ``train`` node. An underfilled batch gives
-    fewer updates of the usual size, or the usual number of updates on smaller mini-batches; an empty one gives none.
+    An underfilled batch gives fewer updates of the usual size, or the usual number of updates on smaller mini-batches;
+    an empty one gives none.
+
+    Args:
+        method: says which groups stay together, and how many passes there are
+        train: the configuration's ``train``
+        seed: of the run
+        step: 1-based
+        groups: of the batch
     """
     parts = sorted({method.separate(g) for g in groups})
     cuts: list[list[Group]] = []

@@ -19,16 +19,24 @@ LOG_RATIO_LIMIT = 20.0
 class LossInputs:
     """One mini-batch of N sequences of T response tokens.
 
-    logprobs [N, T]: current policy, carries the gradient. behaviour_logprobs [N, T]: the policy that sampled the tokens
-    (alpha for fresh groups, alpha_B for replayed ones). advantages [N], or [N, T] from a critic. mask [N, T]: 1 on
-    response tokens. second_part [N]: ``Method.second_part``, True for what the loss tells from the rest.
-    reference_logprobs, step_logprobs [N, T]: the reference policy and the policy at the start of this step (pi_k), if
-    the method needs them; ``Group.step_logprobs`` if it keeps them. entropy [N, T]: the current policy's.
-    weights [N]: factors of each sequence's loss, None for 1. step: the training step, for terms that change with it.
-    phase: ``Batch.phase`` of the step. recorded [N]: the sequences that metrics cover, None for all.
+    logprobs: [N, T], of the current policy, with the gradient
+    behaviour_logprobs: [N, T], of the policy that sampled the tokens: alpha for fresh groups, alpha_B for replayed ones
+    advantages: [N], or [N, T] where each token has its own
+    mask: [N, T], 1 on response tokens
+    second_part: bool [N], ``Method.second_part``, True for what the loss tells from the rest
+    reference_logprobs: [N, T], of the reference policy, if the method needs them
+    step_logprobs: [N, T], of the policy at the start of this step (pi_k), if the method needs them;
+        ``Group.step_logprobs`` if it keeps them
+    entropy: [N, T], the current policy's
+    weights: [N], factors of each sequence's loss, None for 1
+    step: the training step, for terms that change with it
+    phase: ``Batch.phase`` of the step
+    recorded: bool [N], the sequences that metrics cover, None for all
 
     If the rows are only part (a micro-batch) of the mini-batch, or the mini-batch is not full, these divide the means:
-    nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (others, second part).
+
+    nominal_sequences, nominal_tokens: for all rows
+    part_sequences, part_tokens: for (others, second part)
     """
 
     logprobs: Tensor
@@ -78,6 +86,13 @@ def sequence_weights(step_logprobs: Tensor, behaviour_logprobs: Tensor, mask: Te
 
     Sequence-level truncated and masked importance sampling (Liu et al., richardli.xyz/rl-collapse; verl's
     ``rollout_corr_helper``), the log clamped at 20 as in verl.
+
+    Args:
+        step_logprobs: [N, T], of pi_k
+        behaviour_logprobs: [N, T], of alpha
+        mask: [N, T], 1 on response tokens
+        kind: "truncate" or "mask"
+        cap: the largest weight
     """
     log = ((step_logprobs - behaviour_logprobs) * mask).sum(1)
     weights = log.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
@@ -89,9 +104,16 @@ def clipped_surrogate(
 ) -> tuple[Tensor, Tensor]:
     """Return -min(rho A, clip(rho) A) for each token (eq. 1), and whether the clip was active.
 
-    ratio, centre [N, T]; advantages [N, 1] or [N, T]. Without ``centre`` the interval is [1 - low, 1 + high]; with
-    it, [max(centre - low, 0), centre + high] (Mroueh et al. 2505.22257; there centre = pi_k / alpha). ``dual`` > 1
-    bounds the loss at -dual * A for negative advantages (dual-clip PPO, Ye et al. 2020; verl's c = 3); 0 is off.
+    Without ``centre`` the interval is [1 - low, 1 + high]; with it, [max(centre - low, 0), centre + high] (Mroueh et
+    al. 2505.22257; there centre = pi_k / alpha).
+
+    Args:
+        ratio: rho [N, T]
+        advantages: A, [N, 1] or [N, T]
+        low, high: the distances of the interval's ends from its centre
+        dual: above 1 bounds the loss at -dual * A for negative advantages (dual-clip PPO, Ye et al. 2020; verl's
+            c = 3); 0 is off
+        centre: [N, T], of the interval
     """
     lower = ratio.new_full(ratio.shape, 1.0 - low) if centre is None else (centre - low).clamp(min=0.0)
     upper = ratio.new_full(ratio.shape, 1.0 + high) if centre is None else centre + high
@@ -128,9 +150,14 @@ def aggregate(
 ) -> Tensor:
     """Reduce [N, T] values to one number.
 
-    "sequence-mean": the mean over sequences of their token means (eq. 1), divided by ``nominal_sequences`` if set, so
-    that a partial mini-batch weighs by its share (as in verl's seq-mean). "token-mean": the mean over all tokens
-    (DAPO), or the sum divided by ``nominal_tokens``.
+    Args:
+        values: [N, T]
+        mask: [N, T], 1 where a value counts
+        kind: "sequence-mean", the mean over sequences of their token means (eq. 1), or "token-mean", the mean over all
+            tokens (DAPO)
+        nominal_sequences: divides the sum over sequences, if set, so that a partial mini-batch weighs by its share
+            (as in verl's seq-mean)
+        nominal_tokens: divides the sum over tokens, if set
     """
     if kind == "token-mean":
         return (values * mask).sum() / (nominal_tokens or mask.sum().clamp(min=1.0))

@@ -94,8 +94,8 @@ class HighQuality:
             self._groups.popleft()
 
     def remove(self, groups: Iterable[Group]) -> None:
-        gone = {id(g) for g in groups}
-        self._groups = deque(g for g in self._groups if id(g) not in gone)
+        removed = set(groups)
+        self._groups = deque(g for g in self._groups if g not in removed)
 
 
 class ResponseCache:

@@ -19,8 +19,8 @@ DEMONSTRATED = "demonstration"
 class Prompt:
     """One problem of the training set.
 
-    id: the same for this problem in every epoch, step and run (the paper's u_i, eq. 4).
-    row: the data that the engine needs to generate from it and to grade it.
+    id: the same for this problem in every epoch, step and run (the paper's u_i, eq. 4)
+    row: the data that the engine needs to generate from it and to grade it
     """
 
     id: str
@@ -31,13 +31,16 @@ class Prompt:
 class Samples:
     """G responses as tokens.
 
-    tokens: int32 [G, T], padded on the right; lengths: int32 [G], the end token included;
-    logprobs: float32 [G, T], log-probability of each token under the policy that sampled it (alpha or alpha_B).
+    tokens: int32 [G, T], padded on the right
+    lengths: int32 [G], the end token included
+    logprobs: float32 [G, T], log-probability of each token under the policy that sampled it (alpha or alpha_B)
+    rows: names under which the engine holds exactly these responses, if it does
     """
 
     tokens: np.ndarray
     lengths: np.ndarray
     logprobs: np.ndarray
+    rows: tuple[str, ...] = ()
 
     def select(self, index: Sequence[int] | np.ndarray) -> Samples:
         i = np.asarray(index, dtype=np.int64)
@@ -58,19 +61,39 @@ class Samples:
         )
 
 
-@dataclass
+@dataclass(eq=False)
+class Estimates:
+    """What a critic says of a group's tokens, float32 [G, T] each, 0 behind a response's end.
+
+    values: of the state before each token, at the start of the step
+    returns: what the values are trained towards
+    advantages: of each token
+    """
+
+    values: np.ndarray
+    returns: np.ndarray
+    advantages: np.ndarray
+
+
+@dataclass(eq=False)  # a group is another's equal only if it is the same object
 class Group:
     """One prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
 
-    rewards: float32 [G] in [0, 1]. version: the training step after which the sampling weights were taken (0: base).
-    step: the training step that generated the responses.
-    samples: the responses, in the order of the rewards.
+    prompt: the problem
+    rewards: float32 [G] in [0, 1]
+    step: the training step that generated the responses
+    version: the training step after which the sampling weights were taken (0: base)
+    samples: the responses, in the order of the rewards
+    origin: one of ORIGINS, or DEMONSTRATED
     off_policy: bool [G], True for a replayed or an expert's response among fresh ones; None: all responses of a
-    replayed or a demonstrated group, none of any other.
-    unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here).
-    earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it.
-    step_logprobs: float32 [G, T], of each token under the policy at the start of ``step``, where the method keeps them.
-    weight: factor of the group's loss in the batch that holds it.
+        replayed or a demonstrated group, none of any other
+    unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here)
+    earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it
+    step_logprobs: float32 [G, T], of each token under the policy at the start of ``step``, where the method keeps them;
+        in the update of another step under the policy at its start, where the loss reads them
+    estimates: a critic's, in the update of one step
+    weight: factor of the group's loss in the batch that holds it
+
     Raises ValueError for rewards of another shape or outside [0, 1].
     """
 
@@ -84,6 +107,7 @@ class Group:
     unfinished: np.ndarray | None = None
     earlier: np.ndarray | None = None
     step_logprobs: np.ndarray | None = None
+    estimates: Estimates | None = None
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -104,9 +128,9 @@ class Group:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Tell the groups of a run apart, also after a resume: a prompt is drawn once a step, all but always.
+        """Return the prompt and the step, which tell the groups of a run apart, also after a resume.
 
-        (A step that ends one epoch and begins the next may draw a prompt twice.)
+        A step that ends one epoch and begins the next may draw a prompt twice, and then two groups have the same key.
         """
         return self.prompt.id, self.step
 

@@ -61,10 +61,15 @@ def lower_bound(
 ) -> float:
     """Return L_i of Theorem 3.2 for one subset: the mean over its prompts of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha).
 
-    surrogates, tv_new, tv_current [P] (or one number): L = E_alpha[pi/alpha * A] (eq. 22), TV of the new and of the
-    current policy to alpha_i. An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once
-    each is weighted by its share of the prompts, which eq. 34 leaves out. factor: replaces both 2s of eq. 20 and 21,
-    which hold for |r| <= 1; rewards in [0, 1], as here, allow 1 (|E_p r - E_q r| <= TV then, not 2 TV).
+    An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once each is weighted by its share
+    of the prompts, which eq. 34 leaves out.
+
+    Args:
+        surrogates: [P] or one number, L = E_alpha[pi/alpha * A] (eq. 22)
+        k: K of the subset
+        tv_new, tv_current: [P] or one number, TV of the new and of the current policy to alpha_i
+        factor: replaces both 2s of eq. 20 and 21, which hold for |r| <= 1; rewards in [0, 1], as here, allow 1
+            (|E_p r - E_q r| <= TV then, not 2 TV)
     """
     gain = np.asarray(surrogates, dtype=np.float64)
     if not gain.size:

@@ -19,3 +19,12 @@ def train(config: Config) -> Json:
     else:
         from bapo.engines.torch.trainer import train as engine
     return engine(config)
+
+
+def update_micro_batch(config: Config) -> str:
+    """Make an update with the micro-batch of a run, from random weights. Returns in one line what it took."""
+    if config.engine == "verl":
+        from bapo.engines.verl.micro_batch import update as engine
+    else:
+        from bapo.engines.torch.micro_batch import update as engine
+    return engine(config)

@@ -13,7 +13,8 @@ from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.models.images import prepare
-from bapo.engines.shared.prompts import Response, Row, chat, decode, draw
+from bapo.engines.shared.prompts import PromptTokens, chat
+from bapo.engines.shared.responses import Response, decode, sample_responses
 from bapo.engines.shared.sampling import SamplingParameters
 
 
@@ -77,23 +78,25 @@ class TorchLM(TemplateLM):
             batch.sort(key=lambda entry: len(entry[0].row.tokens))  # equal lengths need no padding
             for start in range(0, len(batch), size):
                 part = batch[start : start + size]
-                drawn = draw(self.model, [p for p, _ in part], count, key, parameters, max_rows=self.batch_size)
+                drawn = sample_responses(
+                    self.model, [p for p, _ in part], count, key, parameters, max_rows=self.batch_size
+                )
                 for (_, repeats), samples in zip(part, drawn, strict=True):
                     for place, text in zip(repeats, decode(self.tokenizer, samples), strict=True):
                         texts[place] = text
                 self.advance(count * len(part))
         return texts
 
-    def _rows(self, requests: list[Instance]) -> list[Row]:
+    def _rows(self, requests: list[Instance]) -> list[PromptTokens]:
         """Return the tokenised prompts."""
         texts = [request.args[0] for request in requests]
-        rows = [Row(tuple(tokens), "") for tokens in self.tok_encode(texts)]
+        rows = [PromptTokens(tuple(tokens), "") for tokens in self.tok_encode(texts)]
         visual = [request.args[2]["visual"] if len(request.args) > 2 else [] for request in requests]
         if seeing := [i for i, images in enumerate(visual) if images]:
             assert self.processor is not None, "the model reads no images"
             seen = prepare(self.processor, [texts[i] for i in seeing], [visual[i] for i in seeing])
             for i, (tokens, images) in zip(seeing, seen, strict=True):
-                rows[i] = Row(tuple(tokens), "", images)
+                rows[i] = PromptTokens(tuple(tokens), "", images)
         return rows
 
     def _parameters(self, request: Instance) -> SamplingParameters:

@@ -178,7 +178,7 @@ def run_benchmark(model: LM, benchmark: Benchmark, limit: int | None = None) -> 
     import pandas as pd
     from lm_eval import evaluate as lm_evaluate
 
-    from bapo.engines.shared.prompts import Response
+    from bapo.engines.shared.responses import Response
 
     benchmark.graded.clear()
     # evaluate, not simple_evaluate: that one also seeds every global generator and runs `pip list` for its report.

@@ -23,7 +23,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
-from bapo.engines.shared.prompts import grade
+from bapo.engines.shared.responses import grade
 from bapo.errors import UserError
 from bapo.evaluation import scores
 from bapo.experiments.identity import REVISIONS

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: of cgroup v2: microseconds of processor time in so many microseconds, or "max"
+#: the file of cgroup v2 with the microseconds of processor time in so many microseconds, or "max"
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 #: when the running job began, in seconds since 1970
 _BEGUN: list[float] = []
@@ -44,12 +44,12 @@ def end(minutes: float | None = None) -> float | None:
     """
     if minutes is not None:
         return (_BEGUN[-1] if _BEGUN else time.time()) + 60 * minutes
-    job, told = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_END_TIME", "")
-    if job is None or told.isdigit():
-        return float(told) if job else None
+    job, job_end = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_END_TIME", "")
+    if job is None or job_end.isdigit():
+        return float(job_end) if job else None
     try:
         done = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):  # none in a container
         return None
-    found = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", done.stdout)
-    return time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else None
+    match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", done.stdout)
+    return time.mktime(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")) if match else None

@@ -21,7 +21,7 @@ from pathlib import Path
 from bapo.errors import UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-#: not in TMPDIR, which a batch system makes new for each job
+#: the folder of the locks: not TMPDIR, which a batch system makes new for each job
 FOLDER = Path("/tmp/bapo-gpus")
 
 
@@ -62,8 +62,8 @@ def visible() -> list[str]:
     if VISIBLE in os.environ:
         names = [name.strip() for name in os.environ[VISIBLE].split(",")]
         # CUDA ignores what follows a name that it does not know; -1, NoDevFiles and nothing at all stand for none
-        known = [name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in names]
-        return list(dict.fromkeys(names[: known.index(False)] if False in known else names))
+        valid = [name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in names]
+        return list(dict.fromkeys(names[: valid.index(False)] if False in valid else names))
     return [] if "SLURM_JOB_ID" in os.environ else [gpu.index for gpu in installed()]
 
 
@@ -80,11 +80,11 @@ def known() -> dict[str, Gpu]:
     }
 
 
-def require(count: int, there: int) -> None:
+def require(count: int, present: int) -> None:
     """Raise UserError where a job asks for more GPUs than there are."""
-    if count > there:
+    if count > present:
         raise UserError(
-            f"{count} GPUs asked for, {there} here ({VISIBLE}={os.environ.get(VISIBLE, 'not set')}): set "
+            f"{count} GPUs asked for, {present} here ({VISIBLE}={os.environ.get(VISIBLE, 'not set')}): set "
             f"verl.gpus_per_node or device=cpu, or submit to a cluster with --gpus={count} (docs/paper_scale.md)"
         )
 
@@ -115,10 +115,10 @@ def taken(count: int) -> Iterator[list[str]]:
 def _lock(names: Sequence[str], count: int) -> dict[str, int]:
     """Lock ``count`` GPUs, or wait holding none, so that two waiting jobs never hold what the other one needs."""
     FOLDER.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):  # another user's
+    with contextlib.suppress(PermissionError):  # another user made it
         FOLDER.chmod(0o1777)  # sticky: nobody removes the file of a lock that another user holds
     paths = {name: FOLDER / _lock_name(name) for name in names}
-    told = False
+    announced = False
     while True:
         held: dict[str, int] = {}
         for name in sorted(paths, key=paths.__getitem__):
@@ -128,9 +128,9 @@ def _lock(names: Sequence[str], count: int) -> dict[str, int]:
             return held
         for descriptor in held.values():
             os.close(descriptor)
-        if not told:
+        if not announced:
             print(f"waiting for {count} of the GPUs {', '.join(names)}", file=sys.stderr, flush=True)
-            told = True
+            announced = True
         time.sleep(1.0)
 
 
@@ -138,7 +138,7 @@ def _locked(path: Path) -> int | None:
     """Lock a file and return its descriptor; None where it is taken. It may be another user's: ``filelock`` refuses."""
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL)
-        os.fchmod(descriptor, 0o444)  # whatever the umask
+        os.fchmod(descriptor, 0o444)  # the umask must not matter
         os.close(descriptor)
     descriptor = os.open(path, os.O_NOFOLLOW)
     try:

@@ -8,7 +8,7 @@ from importlib import metadata
 
 from bapo.errors import UserError
 
-#: what makes an environment with vLLM for CPU cores
+#: the cure for a missing vLLM on CPU cores
 VLLM_CPU = "containers/vllm_cpu/install FOLDER makes an environment with vLLM for CPU cores"
 
 

@@ -30,32 +30,34 @@ from bapo.store.files import STEPS as TABLE
 from bapo.store.files import SUMMARY, read_json, read_table
 
 DRIVER = "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all)"
-#: what is missing, by engine and device, comes with this
+#: the cure for a missing package, by engine and device
 PACKAGES = {
     ("verl", "cuda"): "containers/install_gpu FOLDER makes the environment of GPU nodes",
     ("verl", "cpu"): environment.VLLM_CPU,
     ("torch", "cuda"): "install this project again (docs/installing.md), with torch's build for CUDA",
     ("torch", "cpu"): "install this project again (docs/installing.md)",
 }
-#: what torch says of the first GPU
+#: code that prints what torch says of the first GPU
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
-#: where it is missing, attention is torch's own
+#: code that says whether flash-attn works; where it is missing, attention is torch's own
 FLASH = """from importlib.util import find_spec
 if find_spec('flash_attn'):
     import flash_attn
 print('can be imported' if find_spec('flash_attn') else 'not there, and not needed without images or a critic')"""
-#: how a job is started
+#: the command that starts a job
 PYTHON = (sys.executable, "-m")
-#: seconds that one job may take; a minute is usual on a GPU
+#: seconds that one job may take; it usually takes a minute on a GPU
 LIMIT = 1800
-#: most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and kernels
-#: in bfloat16
+#: the most that both engines' log-probabilities may differ by on average: in float32 they are the same numbers, in
+#: bfloat16 rounding and kernels make a difference
 MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
-SHARE = 0.3  # of the card, for vLLM
-PROMPTS = 10  # evaluated
-#: of the run; the torch engine's are over in a moment
+#: the share of the card that vLLM has
+SHARE = 0.3
+#: how many problems are evaluated
+PROMPTS = 10
+#: how many steps the run has; the torch engine's are over in a moment
 STEPS = {"verl": 4, "torch": 60}
-#: after this many steps the run is killed
+#: the run is killed after so many steps
 KILLED_AFTER = {"verl": 2, "torch": 12}
 BENCHMARK = "cd34"
 #: the run whose micro-batch is tried where the command names none
@@ -69,7 +71,13 @@ RUNS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check. folder: of its logs and results; run: words of the configuration whose micro-batch is tried."""
+    """One check.
+
+    folder: has its logs and results
+    device: "cuda" or "cpu"
+    engine: "verl" or "torch"
+    run: words of the configuration whose micro-batch is tried; none: RUNS
+    """
 
     folder: Path
     device: str
@@ -78,7 +86,7 @@ class Check:
 
 
 def overrides(check: Check) -> list[str]:
-    """Return the Hydra overrides of the jobs in the check's own world.
+    """Return the overrides of the jobs in the check's own world.
 
     Heads of 64: vLLM's kernels on CPU cores begin at 32. The updates are so large that a vLLM with older weights shows.
     """
@@ -112,13 +120,13 @@ def overrides(check: Check) -> list[str]:
         "checkpoint.every=1",
         f"evaluation.benchmarks=[{BENCHMARK}]",
         "evaluation.samples=4",
-        *(of_vllm(dtype) if check.engine == "verl" else ()),
+        *(vllm_overrides(dtype) if check.engine == "verl" else ()),
     ]
 
 
-def of_vllm(dtype: str) -> list[str]:
+def vllm_overrides(dtype: str) -> list[str]:
     """Return the overrides that only the verl engine's check has: vLLM trains and evaluates."""
-    known = any(gpu.memory for gpu in devices.known().values())
+    has_size = any(gpu.memory for gpu in devices.known().values())
     return [
         "evaluation.backend=vllm",
         f"evaluation.vllm.dtype={dtype}",
@@ -126,7 +134,7 @@ def of_vllm(dtype: str) -> list[str]:
         "verl.rollout=vllm",
         "verl.gpus_per_node=1",
         f"verl.gpu_memory_utilization={SHARE}",
-        *([] if known else ["verl.gpu_memory=24"]),  # a part of a card, whose size nvidia-smi does not say
+        *([] if has_size else ["verl.gpu_memory=24"]),  # a part of a card, whose size nvidia-smi does not say
     ]
 
 
@@ -142,108 +150,114 @@ def run_of(check: Check) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Row:
-    """What was looked at, whether it is fine, what was found, and the cure where it is not."""
+class CheckResult:
+    """What was looked at, whether it is fine, how it is, and the cure where it is not fine."""
 
     name: str
     fine: bool
-    found: str
+    state: str
     cure: str
 
 
 class Failed(Exception):
-    """A job of the check failed; the argument is its row."""
+    """A job of the check failed; the argument is its result."""
 
 
 def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep: Path | None = None) -> int:
     """Run every check of ``engine`` on ``device``, print the table, return the exit status.
 
     run_words: of the configuration whose micro-batch is tried, by default RUNS. keep: the folder of logs and results;
-    what a check there has finished is not done again. Raises UserError where they name no run.
+    what a check there has finished is not done again. Without it only the logs of a job that failed are left.
+    Raises UserError where the words name no run.
     """
+    compose_config(run_of(Check(Path(), device, engine, tuple(run_words))))
     folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    check = Check(folder, device, engine, tuple(run_words))
-    compose_config(run_of(check))
-    found = checked(check)
-    print(table(found), end="")
-    failed = bool(wrong(found))
-    if keep or failed:
+    stays = keep is not None
+    try:
+        results = results_of(Check(folder, device, engine, tuple(run_words)))
+        print(table(results), end="")
+        failed = bool(wrong(results))
+        stays |= failed and any(folder.iterdir())
+    finally:
+        if not stays:
+            shutil.rmtree(folder, ignore_errors=True)
+    if stays:
         print(f"logs and results: {folder}", file=sys.stderr)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
     return int(failed)
 
 
-def checked(check: Check) -> list[Row]:
-    """Return the rows; a job that fails ends the check, as the later ones build on it."""
-    found = machine(check)
-    steps = () if wrong(found) else (made, trained, evaluated, fitted)
+def results_of(check: Check) -> list[CheckResult]:
+    """Return all results; a job that fails ends the check, as the later ones build on it."""
+    results = machine(check)
+    steps = () if wrong(results) else (make_world, train_and_resume, evaluate, try_micro_batch)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
-            found += step(check)
+            results += step(check)
     except Failed as error:
-        found.append(error.args[0])
-    return found
+        results.append(error.args[0])
+    return results
 
 
-def machine(check: Check) -> list[Row]:
+def machine(check: Check) -> list[CheckResult]:
     """Look at CUDA and the packages, each in another process, which broken libraries may end."""
     names = ("vllm", "verl") if check.engine == "verl" else ("torch",)
     looks = {name: f"import {name}; print('can be imported')" for name in names}
     if check.device == "cuda":
         looks = {"CUDA": CUDA, **looks} | ({"flash_attn": FLASH} if check.engine == "verl" else {})
-    found = []
+    results = []
     for name, code in looks.items():
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
-        said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
+        state = last_error(process.stdout + process.stderr if process.returncode else process.stdout)
         cure = PACKAGES[check.engine, check.device]
-        found.append(Row(name, done.returncode == 0, said, f"{DRIVER}; {cure}" if name == "CUDA" else cure))
-    return found
+        results.append(
+            CheckResult(name, not process.returncode, state, f"{DRIVER}; {cure}" if name == "CUDA" else cure)
+        )
+    return results
 
 
-def made(check: Check) -> list[Row]:
+def make_world(check: Check) -> list[CheckResult]:
     """problems and a small base model"""
     config = config_of(check)
-    for command, made_there in (("data", data_directory(config)), ("base", base_directory(config))):
-        if not (made_there / SUMMARY).exists():
+    for command, folder in (("data", data_directory(config)), ("base", base_directory(config))):
+        if not (folder / SUMMARY).exists():
             _job(check, command, f"bapo {command}")
     return []
 
 
-def trained(check: Check) -> list[Row]:
+def train_and_resume(check: Check) -> list[CheckResult]:
     """BAPO with v = 2, killed and resumed"""
     config, name = config_of(check), "killed and resumed"
     home, log = run_directory(config), check.folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
     if not _job(check, "train", "training", until=f"step {KILLED_AFTER[check.engine]}/"):
-        raise Failed(Row(name, False, "the run was over before it could be killed", "give the command again"))
+        raise Failed(CheckResult(name, False, "the run was over before it could be killed", "give the command again"))
     _job(check, "train", "resumed training")
     steps = read_table(home / TABLE)
     updates = int(steps["updates"].sum())
-    ages, right = steps["staleness"].astype(int).tolist(), expected_ages(config)
-    went_on = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
-    rows = [
-        Row(
+    ages, expected = steps["staleness"].astype(int).tolist(), expected_ages(config)
+    resumption = re.search(r"going on after step \d+", log.read_text(encoding="utf-8"))
+    results = [
+        CheckResult(
             "BAPO steps",
-            ages == right and updates > 0,
-            f"{len(steps)} of {len(right)}, {updates} updates, rollout policy {ages[:4]} steps old",
-            f"there should be updates, and a rollout policy {right} steps old; report this with {log}",
+            ages == expected and updates > 0,
+            f"{len(steps)} of {len(expected)}, {updates} updates, rollout policy {ages[:4]} steps old",
+            f"there should be updates, and a rollout policy {expected} steps old; report this with {log}",
         ),
-        Row(name, went_on is not None, went_on[0] if went_on else "the second run began anew", f"see {log}"),
+        CheckResult(name, bool(resumption), resumption[0] if resumption else "the second run began anew", f"see {log}"),
     ]
     if check.engine == "verl":
         gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
-        row = Row(
+        result = CheckResult(
             "rollouts in training",
             gap <= MISMATCH[check.device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
             f"{float(steps['clip_fraction'].mean()):.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         )
-        rows.insert(1, row)
-    return rows
+        results.insert(1, result)
+    return results
 
 
 def expected_ages(config: Config) -> list[int]:
@@ -255,19 +269,19 @@ def expected_ages(config: Config) -> list[int]:
     return ages
 
 
-def evaluated(check: Check) -> list[Row]:
+def evaluate(check: Check) -> list[CheckResult]:
     """ten prompts evaluated"""
     _job(check, "evaluate", "evaluation")
     result = read_json(run_directory(config_of(check)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
-    found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
-    return [Row("evaluation", result["problems"] == PROMPTS, found, "report this")]
+    state = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
+    return [CheckResult("evaluation", result["problems"] == PROMPTS, state, "report this")]
 
 
-def fitted(check: Check) -> list[Row]:
+def try_micro_batch(check: Check) -> list[CheckResult]:
     """an update with the micro-batch of a run"""
-    _job(check, f"engines.{check.engine}.micro", "micro-batch")
-    said = (check.folder / "micro.log").read_text(encoding="utf-8").strip()
-    return [Row("micro-batch", True, [line for line in said.splitlines() if " tokens, " in line][-1], "")]
+    _job(check, "gpucheck.micro_batch", "micro-batch")
+    lines = (check.folder / "micro_batch.log").read_text(encoding="utf-8").splitlines()
+    return [CheckResult("micro-batch", True, [line for line in lines if " tokens, " in line][-1].strip(), "")]
 
 
 def last_error(text: str) -> str:
@@ -295,7 +309,7 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
         try:
             while process.poll() is None and not killed:
                 if time.monotonic() > end:
-                    raise Failed(Row(title, False, f"not done after {LIMIT} s", f"see {log}"))
+                    raise Failed(CheckResult(title, False, f"not done after {LIMIT} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.2)
         finally:  # also on Ctrl-C, which a session of its own does not get
@@ -303,24 +317,24 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode and not killed:
-        found = last_error(log.read_text(encoding="utf-8", errors="replace"))
+        state = last_error(log.read_text(encoding="utf-8", errors="replace"))
         cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if package else f"see {log}"
-        raise Failed(Row(title, False, found[:300], cure))
+        raise Failed(CheckResult(title, False, state[:300], cure))
     return killed
 
 
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def wrong(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if not row.fine]
+def wrong(results: Sequence[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if not result.fine]
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Write the rows for people, the cures behind them."""
-    width = max(len(row.name) for row in rows)
-    lines = [f"{'fine' if row.fine else 'NOT':<5}{row.name:<{width}}  {row.found}" for row in rows]
-    for cure in dict.fromkeys(row.cure for row in wrong(rows)):  # packages that one command brings, once
-        names = ", ".join(row.name for row in wrong(rows) if row.cure == cure)
+def table(results: Sequence[CheckResult]) -> str:
+    """Write the results for people, and the cures behind them."""
+    width = max(len(result.name) for result in results)
+    lines = [f"{'fine' if each.fine else 'NOT':<5}{each.name:<{width}}  {each.state}" for each in results]
+    for cure in dict.fromkeys(result.cure for result in wrong(results)):  # one command may bring several packages
+        names = ", ".join(result.name for result in wrong(results) if result.cure == cure)
         lines += ["", *textwrap.wrap(f"{names}: {cure}", 110)]
-    return "\n".join([*lines, "", f"gpu-check: {len(wrong(rows))} of {len(rows)} are not fine"]) + "\n"
+    return "\n".join([*lines, "", f"gpu-check: {len(wrong(results))} of {len(results)} are not fine"]) + "\n"

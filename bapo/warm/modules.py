@@ -11,7 +11,7 @@ IMPORTS = (
     *("bapo.experiments.compose", "bapo.tasks.job", "hydra.core.plugins"),
     *("pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.json"),
     *(place.partition(":")[0] for place in tasks.TABLE.values()),
-    *("bapo.engines.torch.base", "bapo.engines.torch.trainer", "torch._dynamo"),
+    *("bapo.engines.torch.base_model", "bapo.engines.torch.trainer", "torch._dynamo"),
     *("bapo.engines.fast.sampler", "bapo.engines.fast.scoring", "bapo.engines.fast.vision"),
     "transformers.models.qwen2.modeling_qwen2",
     "transformers.models.qwen2.tokenization_qwen2",

@@ -18,7 +18,7 @@ import yaml
 from safetensors.torch import save_model
 
 from bapo.engines.shared import models
-from bapo.engines.torch.base import train_base
+from bapo.engines.torch.base_model import train_base
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_recipe
 from bapo.experiments.places import base_directory

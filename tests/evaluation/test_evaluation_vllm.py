@@ -24,7 +24,7 @@ if LATE:
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
 
 
 pytestmark = [pytest.mark.slow, needs_vllm]

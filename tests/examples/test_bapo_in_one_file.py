@@ -24,8 +24,8 @@ if LATE:
     import torch
 
     from bapo.algorithm.losses import LossInputs
-    from bapo.engines.torch.base import train_base
-    from bapo.engines.torch.rollout import Generator
+    from bapo.engines.torch.base_model import train_base
+    from bapo.engines.torch.rollout import ResponseGenerator
     from bapo.engines.torch.trainer import Trainer
     from bapo.methods.bapo import BAPO
     from bapo.tasks.base import Problem
@@ -79,9 +79,9 @@ def engine_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Record, 
     make_data(config)
     train_base(config)
     record, sampled = Record(), list[list[Group]]()
-    generate, build_batch, loss = Generator.generate, BAPO.build_batch, BAPO.loss
+    generate, build_batch, loss = ResponseGenerator.generate, BAPO.build_batch, BAPO.loss
 
-    def noted_generate(self: Generator, *args: Any) -> list[Group]:
+    def noted_generate(self: ResponseGenerator, *args: Any) -> list[Group]:
         groups = generate(self, *args)
         sampled.extend([groups] if groups else [])
         return groups
@@ -99,7 +99,7 @@ def engine_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Record, 
         return value, metrics
 
     with monkeypatch.context() as patch:
-        patch.setattr(Generator, "generate", noted_generate)
+        patch.setattr(ResponseGenerator, "generate", noted_generate)
         patch.setattr(BAPO, "build_batch", noted_batch)
         patch.setattr(BAPO, "loss", noted_loss)
         record.note_gradients(patch)

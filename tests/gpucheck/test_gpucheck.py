@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from support.vllm_cpu import needs_vllm
 
 from bapo.__main__ import main
 from bapo.gpucheck import command
-from bapo.gpucheck.command import Check, Row
+from bapo.gpucheck.command import Check, CheckResult
 
-GOOD = Row("vllm", True, "can be imported", "")
+GOOD = CheckResult("vllm", True, "can be imported", "")
 
 
 def test_a_machine_that_cannot_run_is_told_before_anything_starts(
@@ -28,7 +29,10 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(command, "_job", lambda *_, **__: pytest.fail("a job was started"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     assert main(["gpu-check"]) == 1
+    assert not any((tmp_path / "temporary").iterdir())
     lines = capsys.readouterr().out.splitlines()
     rows = {line[5:].split("  ")[0].strip(): line[:4].strip() for line in lines[:4]}
     assert rows == dict.fromkeys(("CUDA", "vllm", "flash_attn"), "NOT") | {"verl": "fine"}
@@ -45,12 +49,24 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     ]
 
 
+def test_a_temporary_folder_stays_only_with_the_log_of_a_job_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(command, "machine", lambda check: [GOOD])
+    assert main(["gpu-check", "task=chess"]) == 2 and not any(tmp_path.iterdir())  # no such run
+    monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", "exit(1)"))
+    assert main(["gpu-check", "--engine", "torch", "--device", "cpu"]) == 1
+    (folder,) = tmp_path.iterdir()
+    assert [path.name for path in folder.iterdir()] == ["data.log"]
+
+
 def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "machine", lambda check: [GOOD])
     script = "print('ValueError: first'); print('torch.OutOfMemoryError: no memory'); print('bye'); exit(1)"
     monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", script))
-    first, last = command.checked(Check(tmp_path, "cpu"))
-    assert (first, last.fine, last.found) == (GOOD, False, "torch.OutOfMemoryError: no memory")
+    first, last = command.results_of(Check(tmp_path, "cpu"))
+    assert (first, last.fine, last.state) == (GOOD, False, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
 
 

@@ -81,13 +81,13 @@ def test_expectations_separate_is_the_sum_of_eq_3():
 def test_the_denominators_of_separate_expectations_count_x2_as_historical():
     from omegaconf import OmegaConf
 
-    from bapo.engines.shared.rows import denominators
+    from bapo.engines.shared.loss_inputs import denominators
 
     train = OmegaConf.create({"mini_batch_size": 3, "group_size": 8, "underfilled": "fewer-updates"})
     groups = [group("x1", 4), group("x2", 4).as_origin(REEVALUATED), group("x3", 4).as_origin(REPLAYED)]
     for kind, counts in (("pooled", (16, 8)), ("separate", (8, 16))):
         marks = [bapo(expectations=kind).second_part(g) for g in groups]
-        assert denominators(train, groups, marks)["part_sequences"] == counts
+        assert denominators(train, groups, marks).part_sequences == counts
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from support.scripted import build as built
 
 from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
-from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
 from bapo.methods.dots import DOTS
 from bapo.methods.parts.difficulty import agreement, attend, calibrated, distinct, fit_platt, standardised
@@ -21,10 +20,11 @@ from bapo.tasks.job import data_folder
 
 if LATE:
     import torch
+    from support.sampling import step_sampler
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.prompts import Embedder, read_prompts
-    from bapo.engines.torch.rollout import StepSampler
+    from bapo.engines.shared.embeddings import Embedder
+    from bapo.engines.shared.prompts import read_prompts
 
 
 B = 4
@@ -202,8 +202,7 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
     assert len({len(p.row.tokens) for p in prompts}) > 1
     loaded = []
     embedder, again = (Embedder(lambda: loaded.append(1) or model, prompts, tmp_path / "vectors.npy") for _ in "ab")
-    ledger = Ledger()
-    sampler = StepSampler(model, None, None, 8, 1, ledger, embedder=embedder)
+    sampler = step_sampler(model, None, 1, embedder=embedder)
     found = sampler.embed(prompts[5:9])
     assert found.dtype == np.float32 and found.shape == (4, model.config.hidden_size)
     for prompt, vector in zip(prompts[5:9], found, strict=True):
@@ -213,10 +212,10 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
     assert np.array_equal(sampler.embed([prompts[6], prompts[5]]), found[[1, 0]])
     assert np.array_equal(again(prompts[5:9]), found) and again.tokens == embedder.tokens  # a resumed run
     # once in a run, and charged once
-    assert loaded == [1] and ledger.forwards == sum(len(p.row.tokens) for p in prompts)
-    later = Ledger()
-    StepSampler(model, None, None, 8, 2, later, embedder=embedder).embed(prompts[:3])
-    assert later.forwards == 0
+    assert loaded == [1] and sampler.costs.forward_tokens == sum(len(p.row.tokens) for p in prompts)
+    later = step_sampler(model, None, 2, embedder=embedder)
+    later.embed(prompts[:3])
+    assert later.costs.forward_tokens == 0
 
 
 # --------------------------------------------------------------------------------------------------- MoPPS

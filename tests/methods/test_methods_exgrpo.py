@@ -10,7 +10,8 @@ import pytest
 from support.scripted import G, NoSampler, ScriptedSampler, build, ids, loss_inputs, rewards
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
-from bapo.engines.shared.records import Ledger, step_row
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.records import step_row
 from bapo.methods.exgrpo import allocate
 
 B = 4
@@ -147,7 +148,7 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     # each under the policy that sampled it: step 2's is version 1, step 5's version 4
     assert [g.version for g in method.kept.of("a")] == [1, 1, 1, 1, 4, 4]
     # batch_age: of step 5, whose policy is version 4, the oldest is three steps old
-    row = step_row(5, 4, batch.groups, batch, method, 1, Ledger(), {}, {})
+    row = step_row(5, 4, batch.groups, batch, method, 1, StepCosts(), {})
     assert row["batch_age"] == 3
     # what was chosen for one step is not replayed in the next
     assert method.build_batch(6, [solved("a", 1, 6)], NoSampler()).groups[0].off_policy is None

@@ -14,17 +14,18 @@ from support.scripted import build as built
 
 from bapo import seeds, tasks
 from bapo.algorithm.rollouts import FRESH, Samples
-from bapo.engines.shared.records import Ledger
+from bapo.engines.shared.costs import StepCosts
 from bapo.experiments.compose import compose_config
 from bapo.tasks.job import data_folder
 
 if LATE:
+    from support.sampling import step_sampler
     from transformers import GenerationConfig
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.shared.sampling import SamplingParameters, unfinished
-    from bapo.engines.torch.rollout import Generator, StepSampler
+    from bapo.engines.torch.rollout import ResponseGenerator
 
 
 B, G = 4, 3
@@ -119,15 +120,15 @@ def world(tiny_world):
     model, tokenizer = models.load_start(config, models.device_of(config))
     settings = SamplingParameters(max_tokens=LONGEST, eos_ids=models.end_tokens(tokenizer))
     prompts = read_prompts(data_folder(config) / "train.parquet", tokenizer, 16)
-    return model, Generator(tokenizer, tasks.get("countdown"), settings, seed=1), prompts
+    return model, ResponseGenerator(tokenizer, tasks.get("countdown"), settings, seed=1), prompts
 
 
-def sampler_at(world, step, budget, ledger=None):
-    return StepSampler(world[0], world[1], None, 6, step, ledger or Ledger(), budget=budget)
+def sampler_at(world, step, budget):
+    return step_sampler(world[0], world[1], step, group_size=6, budget=budget)
 
 
 def begin(world, prompts, budget, size=6):
-    return world[1].generate(world[0], prompts, size, ("rollout",), 1, 0, FRESH, Ledger(), budget)
+    return world[1].generate(world[0], prompts, size, ("rollout",), 1, 0, FRESH, StepCosts(), budget)
 
 
 def test_what_is_cut_off_is_unfinished_and_not_graded(world):
@@ -161,9 +162,9 @@ def test_responses_go_on_step_by_step_to_their_end(world, budget):
     groups = begin(world, world[2][:12], budget)
     first = groups
     for step in range(2, -(-LONGEST // budget) + 1):
-        ledger = Ledger()
+        sampler = sampler_at(world, step, budget)
         before, rewards = groups, [g.rewards.copy() for g in groups]
-        groups = sampler_at(world, step, budget, ledger).resume(before)
+        groups = sampler.resume(before)
         for old, new, old_rewards in zip(before, groups, rewards, strict=True):
             grown = new.samples.lengths - old.samples.lengths
             assert (grown[~old.unfinished] == 0).all() and (grown[old.unfinished] > 0).all() and grown.max() <= budget
@@ -172,10 +173,10 @@ def test_responses_go_on_step_by_step_to_their_end(world, budget):
                 assert np.array_equal(new.samples.tokens[i, :n], old.samples.tokens[i, :n])
                 assert np.array_equal(new.samples.logprobs[i, :n], old.samples.logprobs[i, :n])
         lengths = [np.concatenate([g.samples.lengths for g in x]).sum() for x in (before, groups)]
-        assert ledger.generated_tokens == lengths[1] - lengths[0] > 0
+        assert sampler.costs.generated_tokens == lengths[1] - lengths[0] > 0
         again = [(g, i) for g in before for i in np.flatnonzero(g.unfinished)]
-        assert ledger.prompt_tokens == sum(len(g.prompt.row.tokens) + g.samples.lengths[i] for g, i in again)
-        assert ledger.fresh_rollouts == ledger.regenerated_rollouts == 0
+        assert sampler.costs.prompt_tokens == sum(len(g.prompt.row.tokens) + g.samples.lengths[i] for g, i in again)
+        assert sampler.costs.fresh_rollouts == sampler.costs.regenerated_rollouts == 0
     assert all(g.finished and (g.samples.lengths <= LONGEST).all() for g in groups)
     # graded as a whole response, where it ended
     for old, new in zip(first, groups, strict=True):

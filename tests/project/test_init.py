@@ -89,7 +89,7 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: 
     ],
 )
 def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: str | None, message: str) -> None:
-    from bapo.engines.torch.base import draw_documents
+    from bapo.engines.torch.base_model import draw_documents
 
     path = example_project / file
     if new is None:

@@ -14,7 +14,8 @@ from bapo.algorithm.rollouts import Group, Prompt, Samples
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.torch.learner import Critic, Learner
+    from bapo.engines.torch.critic import Critic
+    from bapo.engines.torch.learner import Learner
 
 #: one update of four groups of four; a test states what it has otherwise
 SECTION: dict[str, Any] = {
@@ -74,7 +75,7 @@ def groups(
 
     head: what all prompts begin with; behind it each has three random tokens or more.
     """
-    from bapo.engines.shared.prompts import Row
+    from bapo.engines.shared.prompts import PromptTokens
 
     rng, made = np.random.default_rng(seed), []
     for n, size in enumerate(sizes):
@@ -82,7 +83,7 @@ def groups(
         inside = np.arange(counts.max()) < counts[:, None]
         tokens = np.where(inside, rng.integers(2, vocabulary, inside.shape), 0).astype(np.int32)
         logprobs = np.where(inside, rng.normal(-np.log(vocabulary), 0.1, inside.shape), 0).astype(np.float32)
-        row = Row((*head, *rng.integers(2, vocabulary, 3 + n).tolist()), "")
+        row = PromptTokens((*head, *rng.integers(2, vocabulary, 3 + n).tolist()), "")
         samples = Samples(tokens, counts, logprobs)
         made.append(Group(Prompt(f"p{n}", row), np.arange(size) % 2, 1, 0, samples))
     return made

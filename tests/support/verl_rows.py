@@ -17,18 +17,19 @@ from verl.workers.utils.padding import response_from_nested
 
 from bapo import methods
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REEVALUATED, Group, Prompt, Samples
-from bapo.engines.shared.prompts import Row
-from bapo.engines.torch.learner import Critic, Learner
+from bapo.engines.shared.prompts import PromptTokens
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
-from bapo.engines.verl.batches import Layout
-from bapo.engines.verl.sampler import with_grown
+from bapo.engines.verl.batch_layout import BatchLayout
+from bapo.engines.verl.step_sampler import with_grown
 from support.training import SECTION
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
 LONGEST = 9  # tokens of a response
 TEMPERATURE = 0.9
 TRAIN = SECTION | {"batch_size": B, "mini_batch_size": MINI, "group_size": G, "learning_rate": 1e-4}
-PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "")) for i in range(B)]
+PROMPTS = [Prompt(f"p{i}", PromptTokens(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "")) for i in range(B)]
 
 
 def record(prompt: Prompt, step: int, call: int, origin: str, group_size: int = G) -> Group:
@@ -176,7 +177,7 @@ def verl_rows(groups: list[Group]) -> list[dict[str, torch.Tensor]]:
     return rows
 
 
-def padded_rows(groups: list[Group], layout: Layout) -> list[dict[str, torch.Tensor]]:
+def padded_rows(groups: list[Group], layout: BatchLayout) -> list[dict[str, torch.Tensor]]:
     """The groups' rows and verl's padding, in the order of a layout."""
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)

@@ -30,7 +30,7 @@ def make_world(folder: Path) -> list[str]:
         for place in (data_directory, base_directory):
             shutil.copytree(place(command.config_of(command.Check(Path(kept), "cpu"))), place(config))
         return settings(folder)
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.tasks.job import make_data
 
     make_data(config)

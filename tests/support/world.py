@@ -45,7 +45,7 @@ def made_once(paths: pytest.TempPathFactory, name: str, make: Callable[[Path], o
 
 def start_of(overrides: Sequence[str], results: Path) -> None:
     """Make data and base model of a configuration in a results folder."""
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 

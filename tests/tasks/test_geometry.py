@@ -28,7 +28,7 @@ if LATE:
 
     from bapo.engines.shared.models import images
     from bapo.engines.shared.prompts import read_prompts
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.engines.torch.trainer import train
     from bapo.evaluation.backends import build
     from bapo.evaluation.run import run_benchmark

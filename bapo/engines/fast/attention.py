@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bapo.engines.fast import sampler
-from bapo.engines.fast.layout import Layout, Sums
+from bapo.engines.fast.layout import IndexedSums, Layout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -41,7 +41,7 @@ class Places:
     keys: Tensor
     values: Tensor
     query: Tensor
-    uses: Sums
+    uses: IndexedSums
 
     @cached_property
     def turns_back(self) -> Tensor:
@@ -100,7 +100,7 @@ class Places:
 
 
 @dataclass
-class Kept:
+class AttentionTape:
     """What the backward pass needs: queries, keys and values in rows, and the attention weights."""
 
     q: Tensor
@@ -109,7 +109,7 @@ class Kept:
     weights: Tensor
 
 
-def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple[Tensor, Kept]:
+def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple[Tensor, AttentionTape]:
     """Return what the tokens' queries attend to, [M, query heads * size], of the tokens ``only`` (None: all).
 
     q: [M, query heads * size]; kv: keys, then values, [M, 2 * key heads * size]; both are rotated in place.
@@ -123,19 +123,19 @@ def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple
     scores.view(len(mask), heads.queries, *mask.shape[2:]).add_(mask)
     weights = torch.softmax(scores, -1)  # in place it takes twice as long
     attended = torch.bmm(weights, v).view(-1, heads.size).index_select(0, places.query_of(only))
-    return attended.view(-1, heads.queries * heads.size), Kept(q, k, v, weights)
+    return attended.view(-1, heads.queries * heads.size), AttentionTape(q, k, v, weights)
 
 
-def backward(gradient: Tensor, kept: Kept, places: Places, only: Tensor | None) -> tuple[Tensor, Tensor]:
+def backward(gradient: Tensor, tape: AttentionTape, places: Places, only: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`forward`'s q and kv from that of its result."""
     heads = places.heads
-    attended = spread(gradient.view(-1, heads.size), places.query_of(only), len(places.queries)).view_as(kept.q)
-    scores = torch.bmm(attended, kept.v.transpose(1, 2))
-    scores = torch._softmax_backward_data(scores, kept.weights, -1, torch.float32)
-    q = torch.bmm(scores, kept.k).view(-1, heads.size).index_select(0, places.query_of(None))
-    kv = kept.k.new_empty(2, *kept.k.shape)
-    torch.bmm(scores.transpose(1, 2), kept.q, out=kv[0])
-    torch.bmm(kept.weights.transpose(1, 2), attended, out=kv[1])
+    attended = spread(gradient.view(-1, heads.size), places.query_of(only), len(places.queries)).view_as(tape.q)
+    scores = torch.bmm(attended, tape.v.transpose(1, 2))
+    scores = torch._softmax_backward_data(scores, tape.weights, -1, torch.float32)
+    q = torch.bmm(scores, tape.k).view(-1, heads.size).index_select(0, places.query_of(None))
+    kv = tape.k.new_empty(2, *tape.k.shape)
+    torch.bmm(scores.transpose(1, 2), tape.q, out=kv[0])
+    torch.bmm(tape.weights.transpose(1, 2), attended, out=kv[1])
     q, kv = q.view(-1, heads.queries * heads.size), places.uses.of(kv.view(-1, heads.size)).view(len(places.query), -1)
     places.rotate(q, heads.queries, back=True)
     places.rotate(kv, heads.keys, back=True)

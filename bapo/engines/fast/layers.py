@@ -142,12 +142,12 @@ def _means(x: Tensor) -> Tensor:
 
 
 @dataclass
-class Kept:
+class LayerTape:
     """What a layer's backward pass needs of its forward pass."""
 
     h: Tensor
     scale: Tensor
-    rows: attention.Kept
+    rows: attention.AttentionTape
     attended: Tensor
     mlp_h: Tensor
     mlp_scale: Tensor
@@ -159,10 +159,17 @@ class Kept:
 
 def forward(
     x: Tensor, weights: Weights, eps: float, places: Places, first: bool, last: bool, keep: bool
-) -> tuple[Tensor, Kept | None]:
-    """Run a layer on hidden states [M, hidden]; returns its output, and what :func:`backward` needs if ``keep``.
+) -> tuple[Tensor, LayerTape | None]:
+    """Run a layer; returns its output, and what :func:`backward` needs.
 
-    The first takes the embeddings of the layout's words, the last returns those that something is predicted from.
+    Args:
+        x: hidden states [M, hidden]
+        weights: the layer's
+        eps: of its norms
+        places: of the tokens
+        first: the layer takes the embeddings of the layout's words
+        last: the layer returns only the states that something is predicted from
+        keep: there will be a backward pass
     """
     only = places.layout.predicting if last else None
     h, scale = normalise(x, eps)
@@ -180,34 +187,40 @@ def forward(
     if not keep:  # the same numbers, so that a policy has no divergence from itself
         return x.addmm_(silu.mul_(up), weights.down.t()), None
     activated = silu * up
-    kept = Kept(h, scale, rows, attended, mlp_h, mlp_scale, gate, up, silu, activated)
-    return x.addmm_(activated, weights.down.t()), kept
+    tape = LayerTape(h, scale, rows, attended, mlp_h, mlp_scale, gate, up, silu, activated)
+    return x.addmm_(activated, weights.down.t()), tape
 
 
 def backward(
-    gradient: Tensor, kept: Kept, weights: Weights, places: Places, first: bool, last: bool
+    gradient: Tensor, tape: LayerTape, weights: Weights, places: Places, first: bool, last: bool
 ) -> tuple[Tensor, Weights]:
-    """Return the gradient of a layer's input from that of its output, which is overwritten, and its weights'."""
+    """Return the gradient of a layer's input, and its weights'.
+
+    Args:
+        gradient: of the layer's output, which is overwritten
+        tape: what :func:`forward` returned
+        weights, places, first, last: as :func:`forward` had them
+    """
     only = places.layout.predicting if last else None
     activated = torch.mm(gradient, weights.down)
-    down = torch.mm(gradient.t(), kept.activated)
+    down = torch.mm(gradient.t(), tape.activated)
     gate_up = activated.new_empty(len(activated), 2 * activated.shape[1])
     gate, up = gate_up.chunk(2, -1)
-    torch.mul(activated, kept.silu, out=up)
-    torch.ops.aten.silu_backward(activated.mul_(kept.up), kept.gate, grad_input=gate)
-    joined = torch.mm(gate_up.t(), kept.mlp_h)
-    gradient = normalise_backward(torch.mm(gate_up, weights.gate_up), kept.mlp_h, kept.mlp_scale, gradient)
-    out = torch.mm(gradient.t(), kept.attended)
-    q, kv = attention.backward(torch.mm(gradient, weights.out), kept.rows, places, only)
+    torch.mul(activated, tape.silu, out=up)
+    torch.ops.aten.silu_backward(activated.mul_(tape.up), tape.gate, grad_input=gate)
+    joined = torch.mm(gate_up.t(), tape.mlp_h)
+    gradient = normalise_backward(torch.mm(gate_up, weights.gate_up), tape.mlp_h, tape.mlp_scale, gradient)
+    out = torch.mm(gradient.t(), tape.attended)
+    q, kv = attention.backward(torch.mm(gradient, weights.out), tape.rows, places, only)
     if only is not None:
         gradient = attention.spread(gradient, only, len(places.layout.word))
     if first:
         gradient, q, kv = (places.layout.same.of(t) for t in (gradient, q, kv))
     h = torch.mm(q, weights.q).addmm_(kv, weights.kv)
-    gradients = Weights(torch.mm(q.t(), kept.h), torch.mm(kv.t(), kept.h), out, joined, down)
+    gradients = Weights(torch.mm(q.t(), tape.h), torch.mm(kv.t(), tape.h), out, joined, down)
     if weights.q_bias is not None:
         gradients.q_bias, gradients.kv_bias = q.sum(0), kv.sum(0)
-    return normalise_backward(h, kept.h, kept.scale, gradient), gradients
+    return normalise_backward(h, tape.h, tape.scale, gradient), gradients
 
 
 # ------------------------------------------------------------------------------------------------ all layers
@@ -216,7 +229,7 @@ def backward(
 def hidden(model: PreTrainedModel, layout: Layout, features: Tensor | None = None) -> Tensor:
     """Return the last hidden states [U, hidden] that the head takes; gradients flow to the parameters and ``features``.
 
-    features: of the images of the rows ``layout.shown``, one behind the other.
+    features: of the images of the rows ``layout.image_rows``, one behind the other.
     """
     body = sampler.text_model(model)
     parameters = [p for block in body.layers for p in parameters_of(block)]
@@ -237,7 +250,7 @@ class _Hidden(torch.autograd.Function):
         embedding, norm, *rest = parameters
         config, keep = model.config.get_text_config(), any(ctx.needs_input_grad)
         heads = _heads_of(model)
-        size, kept = len(rest) // config.num_hidden_layers, list[Kept]()
+        size, tapes = len(rest) // config.num_hidden_layers, list[LayerTape]()
         layers = [Joined.of(rest[at : at + size], heads) for at in range(0, len(rest), size)]
         places = Places.of(model, layout, heads)
         x = F.embedding(layout.words, embedding)
@@ -245,24 +258,24 @@ class _Hidden(torch.autograd.Function):
             x = torch.cat([x, features])
         for layer in layers:
             first, last = layer is layers[0], layer is layers[-1]
-            x, needed = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep)
-            kept += [] if needed is None else [needed]
+            x, tape = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep)
+            tapes += [] if tape is None else [tape]
         h, scale = normalise(x, config.rms_norm_eps)
         if keep:
-            ctx.state = layers, kept, places, h, scale, norm, len(embedding)
+            ctx.state = layers, tapes, places, h, scale, norm, len(embedding)
         return h * norm
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        layers, all_kept, places, h, scale, norm, vocabulary = ctx.state
+        layers, tapes, places, h, scale, norm, vocabulary = ctx.state
         del ctx.state
         layout = places.layout
         x = normalise_backward(gradient * norm, h, scale, torch.zeros_like(h))
-        found: list[Tensor] = []
-        for layer, kept in zip(reversed(layers), reversed(all_kept), strict=True):
+        weights: list[Tensor] = []
+        for layer, tape in zip(reversed(layers), reversed(tapes), strict=True):
             first, last = layer is layers[0], layer is layers[-1]
-            x, gradients = backward(x, kept, layer.weights, places, first, last)
-            found = [*layer.split(gradients), *found]
+            x, gradients = backward(x, tape, layer.weights, places, first, last)
+            weights = [*layer.split(gradients), *weights]
         words, features = x.tensor_split([len(layout.words)])
         embedding = attention.spread(words, layout.words, vocabulary)
-        return None, None, features if layout.shown else None, embedding, (gradient * h).sum(0), *found
+        return None, None, features if layout.image_rows else None, embedding, (gradient * h).sum(0), *weights

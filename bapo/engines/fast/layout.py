@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from bapo.engines.shared.models.images import View
+    from bapo.engines.shared.models.images import PromptView
 
-#: what a row of attention may have at most
+#: the numbers of queries that a row of attention may have at most
 _LENGTHS = (6, 8, 12, 16, 24)
 
 
@@ -29,46 +29,50 @@ _LENGTHS = (6, 8, 12, 16, 24)
 class Layout:
     """The places of all tokens. M tokens are computed, in R rows of attention with Q queries and K keys each; int64.
 
-    words: the different ids among the computed tokens, behind which come the image tokens, each a word of its own; word
-    [M]: which of these each token is; same: the sums over the tokens of each word; positions [M], with images [3, M];
-    queries [R * Q], keys [R * K]: the computed token in each place, any in the padding; query [M]: the place of each
-    computed token among the queries; uses: the sums over its places among the keys; mask float32 [R, Q, K]: 0 where a
-    query sees a key, else -inf.
-    predicting [U]: the computed tokens that a response token is predicted from; predicts, targets [N, T]: for each
-    response token its place in ``predicting``, and its id.
-
-    shown: the rows whose images these words are, in their order.
+    words: the different ids among the computed tokens, behind which come the image tokens, each a word of its own
+    word: [M], which of these each token is
+    same: the sums over the tokens of each word
+    positions: [M], with images [3, M]
+    queries: [R * Q], the computed token in each place, any in the padding
+    keys: [R * K], likewise
+    query: [M], the place of each computed token among the queries
+    uses: the sums over its places among the keys
+    mask: float32 [R, Q, K], 0 where a query sees a key, else -inf
+    predicting: [U], the computed tokens that a response token is predicted from
+    predicts: [N, T], for each response token its place in ``predicting``
+    targets: [N, T], the id of each response token
+    image_rows: the rows whose images the image tokens are, in their order
     """
 
     words: Tensor
     word: Tensor
-    same: Sums
+    same: IndexedSums
     positions: Tensor
     queries: Tensor
     keys: Tensor
     query: Tensor
-    uses: Sums
+    uses: IndexedSums
     mask: Tensor
     predicting: Tensor
     predicts: Tensor
     targets: Tensor
-    shown: Sequence[int] = ()
+    image_rows: Sequence[int] = ()
 
     def to(self, device: torch.device) -> Layout:
-        """Return these places on a device, but ``uses``, of which :meth:`Sums.of_heads` makes others on the CPU."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("uses", "shown")}
+        """Return these places on a device, but for ``uses``: :meth:`IndexedSums.of_heads` reads them on the CPU."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("uses", "image_rows")}
         return replace(self, **{name: value.to(device) for name, value in values.items()})
 
 
 @dataclass(frozen=True)
-class Sums:
+class IndexedSums:
     """Row i of the result is the sum of the rows ``index[offsets[i]:offsets[i + 1]]``; int32."""
 
     index: Tensor
     offsets: Tensor
 
     @classmethod
-    def by_owner(cls, owners: np.ndarray, count: int) -> Sums:
+    def by_owner(cls, owners: np.ndarray, count: int) -> IndexedSums:
         """Return the sums by owner: int [n], each 0 ... ``count`` - 1 or, for nobody, higher."""
         index = np.argsort(owners, kind="stable").astype(np.int32)
         counts = np.bincount(owners, minlength=count)[:count]
@@ -76,10 +80,10 @@ class Sums:
         np.cumsum(counts[:-1], out=offsets[1:])
         return cls(torch.from_numpy(index[: counts.sum()]), torch.from_numpy(offsets))
 
-    def to(self, device: torch.device) -> Sums:
-        return Sums(self.index.to(device), self.offsets.to(device))
+    def to(self, device: torch.device) -> IndexedSums:
+        return IndexedSums(self.index.to(device), self.offsets.to(device))
 
-    def of_heads(self, keys: int, rows: int, heads: int) -> Sums:
+    def of_heads(self, keys: int, rows: int, heads: int) -> IndexedSums:
         """Return these sums over places [rows, keys] for each head: over the rows [2, rows, heads, keys].
 
         Their results are [owners, 2, heads], one behind the other.
@@ -96,7 +100,7 @@ class Sums:
         spread = np.empty(places.size, dtype=np.int32)
         spread[targets] = places
         offsets = (begins[:, None] * len(parts) + parts * counts[:, None]).astype(np.int32)
-        return Sums(torch.from_numpy(spread), torch.from_numpy(offsets.ravel()))
+        return IndexedSums(torch.from_numpy(spread), torch.from_numpy(offsets.ravel()))
 
     def of(self, rows: Tensor) -> Tensor:
         """Sum rows [n, width]. The library has no other sum of chosen rows that does not copy them first."""
@@ -104,24 +108,35 @@ class Sums:
 
 
 def lay_out(
-    ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int, views: Sequence[View | None] | None = None
+    ids: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    width: int,
+    views: Sequence[PromptView | None] | None = None,
 ) -> Layout:
-    """Return the layout of N rows: int64 [N, L], a prompt of ``starts`` tokens and a response of ``lengths`` each.
+    """Return the layout of N rows, each a prompt and a response.
 
-    width: T, the longest response; views: of each row's images, the same object for the same prompt.
+    Args:
+        ids: int64 [N, L], padded on the right
+        starts: int64 [N], tokens of each prompt
+        lengths: int64 [N], tokens of each response
+        width: T, the longest response
+        views: of each row's images, the same object for the same prompt
     """
     ends = starts + lengths - 1  # nothing follows a row's last token
     columns = np.arange(int(ends.max()))
     inside = columns < ends[:, None]
     keys = np.where(inside, ids[:, : len(columns)], -1)
-    seen = np.zeros(len(ids), dtype=np.int64)
+    views_of_rows = np.zeros(len(ids), dtype=np.int64)
     if views is not None:
-        numbers = {id(view): number for number, view in enumerate(views)}
-        seen = np.array([numbers[id(view)] for view in views])
-    order = np.lexsort((*keys.T[::-1], seen))  # rows that begin alike lie side by side, the shorter first
-    keys, inside, seen = keys[order], inside[order], seen[order]
+        numbers = {view: number for number, view in enumerate(views)}
+        views_of_rows = np.array([numbers[view] for view in views])
+    order = np.lexsort((*keys.T[::-1], views_of_rows))  # rows that begin alike lie side by side, the shorter first
+    keys, inside, views_of_rows = keys[order], inside[order], views_of_rows[order]
     shared = np.zeros_like(inside)
-    shared[1:] = np.logical_and.accumulate((keys[1:] == keys[:-1]) & (seen[1:] == seen[:-1])[:, None], axis=1)
+    shared[1:] = np.logical_and.accumulate(
+        (keys[1:] == keys[:-1]) & (views_of_rows[1:] == views_of_rows[:-1])[:, None], axis=1
+    )
     computed = inside & ~shared
     count = int(computed.sum())
     number = np.zeros(computed.shape, dtype=np.int64)
@@ -144,26 +159,26 @@ def lay_out(
     columns = columns[: stops.max()]
     keys_of = np.where(columns < stops[:, None], gather[row, : len(columns)], count)
     positions, image_places = np.nonzero(computed)[1], np.empty(0, dtype=np.int64)
-    shown: list[int] = []
+    image_rows: list[int] = []
     if views is not None and any(views):
-        positions, shown, image_places = _place_images(views, starts, order, computed, number)
+        positions, image_rows, image_places = _place_images(views, starts, order, computed, number)
     words, word = np.unique(keys[computed], return_inverse=True)
     word[image_places] = len(words) + np.arange(len(image_places))
     mask = np.where(columns <= places[:, :, None], np.float32(0), -np.float32(np.inf))
     return Layout(
         words=torch.from_numpy(words),
         word=torch.from_numpy(word),
-        same=Sums.by_owner(word, len(words) + len(image_places)),
+        same=IndexedSums.by_owner(word, len(words) + len(image_places)),
         positions=torch.from_numpy(positions),
         queries=torch.from_numpy(queries.ravel()),
         keys=torch.from_numpy(np.where(keys_of < count, keys_of, 0).ravel()),
         query=torch.from_numpy(query),
-        uses=Sums.by_owner(keys_of.ravel(), count),
+        uses=IndexedSums.by_owner(keys_of.ravel(), count),
         mask=torch.from_numpy(mask),
         predicting=torch.from_numpy(np.flatnonzero(marked)),
         predicts=torch.from_numpy((np.cumsum(marked) - 1)[sources]),
         targets=torch.from_numpy(np.take_along_axis(ids, at, 1)),
-        shown=shown,
+        image_rows=image_rows,
     )
 
 
@@ -189,14 +204,19 @@ def _cut(firsts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _place_images(
-    views: Sequence[View | None], starts: np.ndarray, order: np.ndarray, computed: np.ndarray, number: np.ndarray
+    views: Sequence[PromptView | None], starts: np.ndarray, order: np.ndarray, computed: np.ndarray, number: np.ndarray
 ) -> tuple[np.ndarray, list[int], np.ndarray]:
     """Return positions [3, M], the rows whose images are embedded, and the computed tokens [K] that these are for.
 
-    computed, number: [N, W], of rows in ``order``.
+    Args:
+        views: of each row's images
+        starts: int64 [N], tokens of each prompt
+        order: int64 [N], the row that each of the following is about
+        computed: bool [N, W], the tokens that are computed
+        number: int64 [N, W], the number of each computed token
     """
     positions = np.broadcast_to(np.arange(computed.shape[1]), (3, *computed.shape)).copy()
-    shown, places = [], []
+    image_rows, places = [], []
     for row, source in enumerate(order):
         view, start = views[source], starts[source]
         if view is None:
@@ -205,5 +225,5 @@ def _place_images(
         positions[:, row, start:] += view.following - start
         if computed[row, view.places[0]]:  # the first row with this prompt
             places.append(number[row, view.places])
-            shown.append(int(source))
-    return positions[:, computed], shown, np.concatenate(places)
+            image_rows.append(int(source))
+    return positions[:, computed], image_rows, np.concatenate(places)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention, Qwen2DecoderLayer, Qwen2RMSNorm
 
-    from bapo.engines.shared.models.images import View
+    from bapo.engines.shared.models.images import PromptView
 
 #: Larger models gain little, and the joined copies of their weights cost memory and time on every call.
 MAX_PARAMETERS = 400_000_000
@@ -175,7 +175,7 @@ class HandDecoder:
         return (weight.detach() * (norm.weight.detach() * self.hidden**0.5)).t()
 
     def prefill(
-        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[PromptView | None] | None = None
     ) -> Tensor:
         """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
 
@@ -188,8 +188,8 @@ class HandDecoder:
         padding = torch.tensor([longest - len(p) for p in rests])
         ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in rests])
         # an image has fewer positions than tokens: what follows it is closer
-        seen = zip(prompts, views or [None] * count, strict=True)
-        shift = torch.tensor([v.following - len(p) if v else 0 for p, v in seen])
+        pairs = zip(prompts, views or [None] * count, strict=True)
+        shift = torch.tensor([v.following - len(p) if v else 0 for p, v in pairs])
         self.uniform = not bool(padding.any()) and bool((shift == shift[0]).all())
         self.length, self.rows = longest, count
         # the last token that is sampled is never fed back
@@ -261,8 +261,8 @@ class HandDecoder:
         q = queries.view(rows * kv_heads, -1, size)
         turned = _complex(queries, rows, heads, -1)
         for number, layer in enumerate(self.layers):
-            known = None if number else self.first
-            qkv = self._qkv(x, layer) if known is None else F.embedding(tokens, known)
+            table = None if number else self.first
+            qkv = self._qkv(x, layer) if table is None else F.embedding(tokens, table)
             keys, values, new_keys, new_values = self._places(number, width, at)
             pairs = _complex(qkv, rows, heads + 2 * kv_heads, -1)
             torch.mul(pairs[:, :heads], rotations, out=turned)
@@ -277,17 +277,20 @@ class HandDecoder:
         return self._logits(x)
 
     def _attend(self, queries: Tensor, scores: Tensor, values: Tensor, keys: Tensor, more_values: Tensor) -> Tensor:
-        """Return what the queries [rows, heads, size] attend to, [rows, kv_heads, ..., size], with a common beginning.
+        """Return what the queries attend to, [rows, kv_heads, ..., size], with a common beginning.
 
-        scores, values: of each row's own columns, [rows * kv_heads, ...]; keys, more_values: [kv_heads, n, size].
+        Args:
+            queries: [rows, heads, size]
+            scores, values: of the columns that each row has for itself, [rows * kv_heads, ...]
+            keys, more_values: of the common beginning, [kv_heads, n, size]
         """
-        own = (len(queries), self.kv_heads, self.heads // self.kv_heads, -1)
-        common = (self.kv_heads, len(queries), own[2], -1)
-        q = queries.view(own).transpose(0, 1).reshape(self.kv_heads, -1, self.size)
+        by_row = (len(queries), self.kv_heads, self.heads // self.kv_heads, -1)
+        common = (self.kv_heads, len(queries), by_row[2], -1)
+        q = queries.view(by_row).transpose(0, 1).reshape(self.kv_heads, -1, self.size)
         before = torch.bmm(q, keys.transpose(1, 2)).view(common).transpose(0, 1)
-        before, behind = torch.cat([before, scores.view(own)], -1).softmax(-1).tensor_split([keys.shape[1]], -1)
+        before, behind = torch.cat([before, scores.view(by_row)], -1).softmax(-1).tensor_split([keys.shape[1]], -1)
         before = torch.bmm(before.transpose(0, 1).reshape(self.kv_heads, q.shape[1], -1), more_values)
-        return torch.bmm(behind.flatten(0, 1), values).view(own).add_(before.view(common).transpose(0, 1))
+        return torch.bmm(behind.flatten(0, 1), values).view(by_row).add_(before.view(common).transpose(0, 1))
 
     def _places(self, number: int, width: int, at: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return views of one layer's cache: keys [rows * kv_heads, size, width], values [rows * kv_heads, width,
@@ -322,7 +325,7 @@ class HandDecoder:
         self.positions = np.zeros(rows, dtype=np.int64)  # of the next token
         self.bias = torch.full((rows, self.kv_heads, width), -torch.inf)  # 0 on what is written
 
-    def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[View | None]) -> Tensor:
+    def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[PromptView | None]) -> Tensor:
         """Put image features into the embeddings, in place; returns the rotations [P, longest, 1, size / 2]."""
         columns = torch.arange(x.shape[1])
         positions = torch.stack([(columns - left).clamp(min=0) for left in padding]).expand(3, -1, -1).clone()

@@ -20,7 +20,7 @@ from bapo.engines.shared.models import images
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.shared.models.images import Images, View
+    from bapo.engines.shared.models.images import Images, PromptView
 
 #: The rows that were scored last, and their layout: policy and reference score the same rows one after the other.
 _LATEST: list[Any] = []
@@ -43,15 +43,22 @@ def score(
 ) -> tuple[Tensor, Tensor | None]:
     """Return log-probabilities [N, T] of the response tokens and, if asked for, the entropy [N, T] at each.
 
-    ids: int64 [N, L], prompt then response, padded on the right; starts, lengths: int64 [N], where each response begins
-    and how many tokens it has (both at least 1); width: T, the longest response; pictures: of each row's prompt, the
-    same object for the same prompt. Places behind a response's end hold numbers without a meaning, which the caller
-    masks.
+    Places behind a response's end hold numbers without a meaning, which the caller masks.
+
+    Args:
+        model: one that :func:`supports` knows
+        ids: int64 [N, L], prompt then response, padded on the right
+        starts: int64 [N], where each response begins, at least 1
+        lengths: int64 [N], the tokens of each response, at least 1
+        width: T, the longest response
+        temperature: divides the logits
+        entropy: whether the entropy is returned
+        pictures: of each row's prompt, the same object for the same prompt
     """
     layout, features = _look(model, ids, starts, lengths, width, pictures)
     hidden = layers.hidden(model, layout, features)
-    chosen, spread = _Head.apply(layout, temperature, hidden, model.lm_head.weight)
-    return chosen, spread if entropy else None
+    logprobs, entropies = _Head.apply(layout, temperature, hidden, model.lm_head.weight)
+    return logprobs, entropies if entropy else None
 
 
 def values(
@@ -64,7 +71,9 @@ def values(
 ) -> Tensor:
     """Return single output [N, T] of a head with one feature, at the place that each response token is predicted from.
 
-    The arguments are those of :func:`score`; ``model`` has such a head in the place of its vocabulary's.
+    Args:
+        model: one with such a head in the place of its vocabulary's
+        ids, starts, lengths, width, pictures: as for :func:`score`
     """
     layout, features = _look(model, ids, starts, lengths, width, pictures)
     return model.lm_head(layers.hidden(model, layout, features)).take(layout.predicts)
@@ -78,8 +87,12 @@ def _look(
     width: int,
     pictures: Sequence[Images | None] | None,
 ) -> tuple[Layout, Tensor | None]:
-    """Return the layout of the rows and the features of its images."""
-    views: list[View | None] | None = None
+    """Return the layout of the rows and the features of its images.
+
+    Args:
+        model, ids, starts, lengths, width, pictures: as for :func:`score`
+    """
+    views: list[PromptView | None] | None = None
     if pictures is not None:
         prompts = [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)]
         views = images.look(model, prompts, pictures)
@@ -88,8 +101,8 @@ def _look(
         places = lay_out(ids.cpu().numpy(), starts.cpu().numpy(), lengths.cpu().numpy(), width, views)
         _LATEST[:] = rows, places.to(ids.device)
     layout = _LATEST[1]
-    shown = [view.features for row in layout.shown if views is not None and (view := views[row]) is not None]
-    return layout, torch.cat(shown) if shown else None
+    features = [view.features for row in layout.image_rows if views is not None and (view := views[row]) is not None]
+    return layout, torch.cat(features) if features else None
 
 
 class _Head(torch.autograd.Function):
@@ -112,15 +125,15 @@ class _Head(torch.autograd.Function):
         return logits.take(places), entropies[layout.predicts]
 
     @staticmethod
-    def backward(ctx: Any, chosen: Tensor, entropy: Tensor) -> tuple[None, None, Tensor, Tensor]:
+    def backward(ctx: Any, logprobs: Tensor, entropy: Tensor) -> tuple[None, None, Tensor, Tensor]:
         layout, temperature, hidden, weight, logits, shares, entropies, places = ctx.state
         del ctx.state
         totals = hidden.new_zeros(2, len(hidden))
-        for total, gradient in zip(totals, (chosen, entropy), strict=True):
+        for total, gradient in zip(totals, (logprobs, entropy), strict=True):
             _add(total, layout.predicts, gradient)
         # d entropy / d logits = -p (log p + entropy); d log p(target) / d logits = 1[target] - p
         logits.add_(entropies[:, None]).mul_(totals[1][:, None]).add_(totals[0][:, None]).mul_(shares).neg_()
-        _add(logits.view(-1), places, chosen)
+        _add(logits.view(-1), places, logprobs)
         if temperature != 1.0:
             logits.div_(temperature)
         return None, None, torch.mm(logits, weight), torch.mm(logits.t(), hidden)

@@ -1,8 +1,13 @@
 """What both engines and evaluations use. Each line imports only from those below it::
 
-records                 what a step cost and leaves in the run's folder
-prompts                 problems as prompts, and their answers sampled and graded
-rows                    groups as tensors of a batch, and as files of a checkpoint
+step_sampler            what a method asks for while it builds a batch
+records  costs          what a step leaves in the run's folder, and what it cost
+schedule                when a run writes a checkpoint and stops, and its learning rate
+loss_inputs             what a loss reads of the rows of a mini-batch, and what is recorded of them
+batch_tensors           groups as tensors of a batch
+packed_groups           groups as files of a checkpoint
+responses  embeddings   prompts answered and graded; prompts as vectors
+prompts                 problems as prompts
 sampling/  cache        responses of a model, by keyed random numbers
 models/                 Hugging Face models: build, load, save, score
   pretrained  gguf      models from a hub, a folder or a package
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
 _FAST = "bapo.engines.fast"
 
-#: The answers about each model, by part: a look at all its modules is a twentieth of an update of a small one.
+#: by model, the module of each part: a look at all modules of a small model takes a twentieth of its update
 _ANSWERS: WeakKeyDictionary[Module, dict[str, ModuleType | None]] = WeakKeyDictionary()
 
 

@@ -1,123 +1,47 @@
-"""What a training step costs and leaves in the run directory, for both engines: time, rows of tables, the summary."""
+"""What a training step leaves in the run's folder, with both engines: rows of tables, and the summary at the end."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
+from bapo.engines.shared.costs import StepCosts
 from bapo.experiments import budgets
+from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
-from bapo.store.files import STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
+from bapo.store.files import GROUPS, STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
 
-#: fields of a ledger that are columns of ``steps.parquet`` and totals of ``summary.json``
+#: fields of ``StepCosts`` that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
 
-#: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``Learner._note_divergence``
+#: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``terms_by_origin``
 BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ratio", "ratio_squared")
 #: those of them that are columns of ``steps.parquet``, and the tails of pi/alpha over a step's responses of one origin:
 #: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
-SHOWN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
+RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
-#: seconds that a process may take to write its tables and to end
-PARTING = 10.0
+#: parts of a step whose seconds are columns of ``steps.parquet``; "total" is the whole step
+PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
 
-#: mean and maximum over tokens of |log-probability of the rollout engine - of the training engine|, the same weights in
-#: both; nan where one engine does both
+#: mean and maximum over tokens of the distance between the log-probabilities of the rollout and of the training engine,
+#: with the same weights in both; nan where one engine does both
 MISMATCH = ("mismatch_mean", "mismatch_max")
-
-
-@dataclass
-class Ledger:
-    """What one step cost.
-
-    forwards: tokens that went forward during the update, once for each policy, or to be scored for the method.
-    critic_tokens: tokens of the rows that a critic of ``critic_parameters`` was trained on; they go forward twice, for
-    the values and for the update. overloaded: responses that the machine was too busy to grade, whose reward is 0.
-    """
-
-    fresh_rollouts: int = 0
-    regenerated_rollouts: int = 0
-    generated_tokens: int = 0
-    prompt_tokens: int = 0
-    trained_tokens: int = 0
-    forwards: int = 0
-    critic_tokens: int = 0
-    critic_parameters: int = 0
-    overloaded: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
-
-    def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
-        """Groups that were just generated; one prefill a prompt."""
-        rollouts = sum(g.size for g in groups)
-        if origin == FRESH:
-            self.fresh_rollouts += rollouts
-        else:
-            self.regenerated_rollouts += rollouts
-        self.generated_tokens += int(sum(g.samples.lengths.sum() for g in groups))
-        self.prompt_tokens += prompt_tokens
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the time that the block takes to a phase."""
-        begun = time.perf_counter()
-        yield
-        self.seconds[phase] += time.perf_counter() - begun
 
 
 def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) -> None:
     """Say, on stderr or by ``say``, how many responses the machine was too busy to grade, if any."""
     if overloaded:
-        found = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
-        (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {found}")
-
-
-class JobClock:
-    """Tells when a run writes a checkpoint because time has passed, and when it stops because its job is about to end.
-
-    end: of the job, in seconds since 1970; minutes: between two checkpoints at most; step: seconds of the longest step,
-    with the checkpoint behind the one before it.
-    """
-
-    def __init__(self, end: float | None, minutes: float | None) -> None:
-        self.end, self.minutes, self.step = end, minutes, 0.0
-        self.start()
-
-    def start(self) -> None:
-        """Measure from here: what came before was no step."""
-        self.mark = self.written = time.monotonic()  # whatever is done to the machine's clock
-
-    def step_ended(self) -> None:
-        now = time.monotonic()
-        self.step, self.mark = max(self.step, now - self.mark), now
-
-    def checkpoint_due(self) -> bool:
-        return self.minutes is not None and time.monotonic() - self.written >= 60 * self.minutes
-
-    def checkpoint_written(self) -> None:
-        self.written = time.monotonic()
-
-    def ending(self) -> bool:
-        """Return whether the end of the job is nearer than three of the longest steps: two, and a checkpoint.
-
-        Asked after a step, so every job takes at least one.
-        """
-        return self.end is not None and self.end - time.time() < 3 * self.step + PARTING
-
-    def left(self) -> str:
-        """Say how far the end of the job is."""
-        return f"{max(0.0, (self.end or 0.0) - time.time()) / 60:.1f} minutes before the end of its job"
+        cause = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
+        (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {cause}")
 
 
 def step_row(
@@ -127,19 +51,25 @@ def step_row(
     batch: Batch,
     method: Method,
     parameters: int,
-    ledger: Ledger,
+    costs: StepCosts,
     update: Mapping[str, float],
-    seconds: dict[str, float],
 ) -> Json:
-    """One row of ``steps.parquet``.
+    """Return one row of ``steps.parquet``, without its time.
 
-    parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
-    phase; "total" is one of them.
+    Args:
+        step: 1-based
+        rollout_version: the step after which alpha's weights were taken
+        fresh: the groups of the step's rollout
+        batch: what was trained on
+        method: of the run
+        parameters: how many the model has
+        costs: of the step
+        update: metrics of the policy's update; none for an empty batch
     """
     nan = math.nan
-    # with a budget of tokens, what is known after a step are the groups whose last response ended in it
-    judged = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
-    means = np.array([g.mean for g in judged])
+    # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
+    graded = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
+    means = np.array([g.mean for g in graded])
     extra = {
         "generation_batches": 1.0,
         "reevaluated_prompts": 0.0,
@@ -152,16 +82,16 @@ def step_row(
         nan if c1 is None else theory.k2(c1),
         nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
     )
-    generated = ledger.generated_tokens + ledger.prompt_tokens
-    critic = ledger.critic_parameters * ledger.critic_tokens
+    generated = costs.generated_tokens + costs.prompt_tokens
+    critic = costs.critic_parameters * costs.critic_tokens
     return {
         "step": step,
         "policy_version": step - 1,
         "rollout_version": rollout_version,
         "staleness": step - 1 - rollout_version,
-        # of the oldest group of the batch: how many steps of updates lie between its policy and this one
+        # so many steps of updates lie between the policy of the batch's oldest group and this one
         "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
-        "reward_mean": float(means.mean()) if judged else nan,
+        "reward_mean": float(means.mean()) if graded else nan,
         "groups_fresh": len(fresh),
         "groups_none_correct": int((means == 0).sum()),
         "groups_all_correct": int((means == 1).sum()),
@@ -171,18 +101,18 @@ def step_row(
         "updates": int(update.get("updates", 0)),
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
         "cut_off": update.get("cut_off", nan),
-        "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
-        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in SHOWN for i in (1, 2, 3)},
+        "response_length": float(np.concatenate([g.samples.lengths for g in graded]).mean()) if graded else nan,
+        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in RECORDED_BY_ORIGIN for i in (1, 2, 3)},
         **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
-        **{name: getattr(ledger, name) for name in COUNTS},
-        "overloaded": ledger.overloaded,
+        **{name: getattr(costs, name) for name in COUNTS},
+        "overloaded": costs.overloaded,
         **{name: update.get(name, nan) for name in MISMATCH},
         # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
-        "forward_flops": 2.0 * (parameters * (generated + ledger.forwards) + 2 * critic),
-        "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),
-        **{f"seconds_{phase}": value for phase, value in seconds.items()},
+        "forward_flops": 2.0 * (parameters * (generated + costs.forward_tokens) + 2 * critic),
+        "backward_flops": 4.0 * (parameters * costs.trained_tokens + critic),
+        **{f"seconds_{phase}": 0.0 for phase in PHASES},
     }
 
 
@@ -197,7 +127,7 @@ def effective_sample_size(update: Mapping[str, float], part: int) -> float:
 
 
 def group_rows(step: int, batch: Batch) -> list[Json]:
-    """``groups.parquet``: every group of the step, used or not and why.
+    """Return the rows of ``groups.parquet``: every group of the step, used or not and why.
 
     replayed: how many of its responses this step's rollout did not sample (stored ones, an expert's).
     """
@@ -219,6 +149,13 @@ def group_rows(step: int, batch: Batch) -> list[Json]:
     ]
 
 
+def probe_row(step: int, set_name: str, prompt_id: str, rewards: np.ndarray) -> Json:
+    """Return a row of ``probe.parquet``. rewards: float [n], of all responses to the prompt."""
+    correct, mean = int(rewards.sum()), float(rewards.mean(dtype=np.float64))
+    row = {"step": step, "set": set_name, "prompt_id": prompt_id}
+    return row | {"correct": correct, "samples": len(rewards), "mean": mean}
+
+
 class Tables:
     """Rows of the three tables, in memory until they are written."""
 
@@ -237,6 +174,55 @@ class Tables:
             self.rows[name] = read_table(folder / name).to_dict("records")
 
 
+class Recorder:
+    """The tables of a run, how much of its budget is spent, and whether the policy is probed next."""
+
+    def __init__(self, config: Config, method: Method, budget: budgets.Budget) -> None:
+        self.method, self.budget, self.probe = method, budget, config.probe
+        self.tables = Tables()
+        self.row: Json = {}  # the running step's in steps.parquet
+        self.spent, self.probes = 0.0, config.probe.prompts > 0  # the first probe is of the model before training
+
+    def finished(self, step: int) -> bool:
+        return self.budget.finished(self.spent, step)
+
+    def begin_row(
+        self,
+        step: int,
+        version: int,
+        fresh: list[Group],
+        batch: Batch,
+        parameters: int,
+        costs: StepCosts,
+        update: Mapping[str, float],
+    ) -> None:
+        """Make the step's row, without its time: the budget decides by it whether the run ends, or is probed.
+
+        The arguments are those of :func:`step_row`.
+        """
+        self.row = step_row(step, version, fresh, batch, self.method, parameters, costs, update)
+        before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
+        due = self.budget.probes(before, self.spent, step, self.probe.points)
+        self.probes = due and self.probe.prompts > 0
+
+    def end_row(self, step: int, batch: Batch, measured: Mapping[str, float]) -> Json:
+        """Complete the row and keep it. measured: its time, and what else the engine measures, by column."""
+        self.row |= measured
+        self.tables.rows[STEPS].append(self.row)
+        self.tables.rows[GROUPS] += group_rows(step, batch)
+        return self.row
+
+    def read(self, folder: Path) -> None:
+        """Go on from the tables in ``folder``."""
+        self.tables.read(folder)
+        self.spent = self.budget.spent(self.tables.rows[STEPS])
+
+
+def model_folder(run: Path, step: int) -> Path:
+    """Return the folder of a step's checkpoint in Hugging Face format."""
+    return run / "checkpoints" / f"step_{step:06d}"
+
+
 def copy_tables(checkpoint: Path, run: Path) -> None:
     """Copy the tables beside a checkpoint's state to the run's folder, where readers look for them."""
     for name in TABLES:
@@ -247,7 +233,15 @@ def copy_tables(checkpoint: Path, run: Path) -> None:
 def summary(
     folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
 ) -> Json:
-    """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
+    """Return ``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost.
+
+    Args:
+        folder: the run's
+        identity: the run's
+        total_steps: the steps that it took
+        checkpoint: the folder of its last model
+        budget: what ended it, beside steps
+    """
     steps = read_table(folder / STEPS)
     totals = {name: steps[name].sum().item() for name in (*COUNTS, "updates", "forward_flops", "backward_flops")}
     outcome = budget and budgets.outcome(budget, steps.to_dict("records"))

@@ -20,8 +20,9 @@ from torch.nn import Parameter
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
-from bapo.engines.shared.records import Tables
-from bapo.engines.shared.rows import pack_groups
+from bapo.engines.shared.packed_groups import pack_groups
+from bapo.engines.shared.records import Tables, model_folder
+from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store import files
 from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, write_json
@@ -29,20 +30,14 @@ from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, w
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-    from bapo.engines.torch.learner import Trained
+    from bapo.engines.torch.trained_model import TrainedModel
     from bapo.store.files import Json
 
 OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.safetensors", "state.json"
-#: weights beside the policy's
+#: files of weights beside the policy's
 ROLLOUT, REFERENCE, CRITIC = "rollout_policy.safetensors", "reference.safetensors", "critic.safetensors"
-#: in OPTIMIZER, before the name of a parameter: its float32 copy
+#: a name in OPTIMIZER begins with it where it stands for a parameter's float32 copy
 MASTER = "master"
-#: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
-KEPT = 2
-
-
-def folder_of(run: Path, step: int) -> Path:
-    return run / "checkpoints" / f"step_{step:06d}"
 
 
 def steps_with_trainer(run: Path) -> list[int]:
@@ -56,7 +51,7 @@ def save(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | ProcessorMixin,
     weights: dict[str, PreTrainedModel],
-    trained: dict[str, Trained],
+    trained: dict[str, TrainedModel],
     groups: list[Group],
     state: Json,
     tables: Tables,
@@ -64,11 +59,19 @@ def save(
 ) -> Path:
     """Write the checkpoint of ``state["step"]`` and thin out older ones. The final rename is the commit.
 
-    weights: further models, and trained: what has an optimiser, by the names of their files; state: everything beside
-    these and the groups that the next step depends on; keep: the configuration's ``checkpoint``.
+    Args:
+        run: the run's folder
+        model: the policy
+        tokenizer: saved beside it, or the processor that has it
+        weights: further models, by the names of their files
+        trained: what has an optimiser, by the names of the optimisers' files
+        groups: those that the method needs to go on
+        state: everything else that the next step depends on
+        tables: all rows so far
+        keep: the configuration's ``checkpoint``
     """
     step = state["step"]
-    target = folder_of(run, step)
+    target = model_folder(run, step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     for stale in target.parent.glob(".step_*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -94,15 +97,15 @@ def save(
         sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in [s for s in steps_with_trainer(run) if s <= step][KEPT:]:  # damaged later ones do not count
+    for old in superseded(steps_with_trainer(run), step):
         _retire(run, old, keep)
     return target
 
 
 def _retire(run: Path, step: int, keep: CheckpointConfig) -> None:
     """Drop a step's state and, unless the configuration keeps it, its model: some were written because of the time."""
-    folder = folder_of(run, step)
-    shutil.rmtree(folder / "trainer" if keep.keep_models and step % keep.every == 0 else folder)
+    folder = model_folder(run, step)
+    shutil.rmtree(folder / "trainer" if keeps_model(step, keep) else folder)
 
 
 def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
@@ -112,7 +115,7 @@ def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
     """
     for step in steps_with_trainer(run):
         if step == last:
-            _strip(folder_of(run, step))
+            _strip(model_folder(run, step))
         else:
             _retire(run, step, keep)
 
@@ -139,32 +142,32 @@ def can_go_on(trainer: Path) -> bool:
 
 def newest_intact(run: Path) -> tuple[Path, Json] | None:
     """Return the newest checkpoint that can be resumed from, and its state."""
-    folder = files.newest_intact(folder_of(run, step) for step in steps_with_trainer(run))
+    folder = files.newest_intact(model_folder(run, step) for step in steps_with_trainer(run))
     return None if folder is None else (folder, read_json(folder / "trainer" / STATE))
 
 
 # ------------------------------------------------------------------------------------------------ optimisers
 
 
-def optimizer_tensors(trained: Trained) -> dict[str, Tensor]:
+def optimizer_tensors(trained: TrainedModel) -> dict[str, Tensor]:
     """Return the optimiser's state and, of a model in a narrower type, the float32 weights, as "KEY/PARAMETER"."""
     tensors = {}
     for name, master in trained.masters.items():
-        own = {} if isinstance(master, Parameter) else {MASTER: master}
-        for key, value in {**trained.optimizer.state.get(master, {}), **own}.items():
+        copy = {} if isinstance(master, Parameter) else {MASTER: master}
+        for key, value in {**trained.optimizer.state.get(master, {}), **copy}.items():
             tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
     return tensors
 
 
-def load_optimizer(trained: Trained, path: Path) -> None:
+def load_optimizer(trained: TrainedModel, path: Path) -> None:
     """Load what ``optimizer_tensors`` returned."""
-    kept: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    saved: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for key, value in load_file(path).items():
         kind, name = key.split("/", 1)
-        kept[name][kind] = value
+        saved[name][kind] = value
     for name, master in trained.masters.items():
-        if MASTER in kept[name]:
+        if MASTER in saved[name]:
             with torch.no_grad():
-                master.copy_(kept[name].pop(MASTER))
-    state = {place: kept[name] for place, name in enumerate(trained.masters) if kept[name]}
+                master.copy_(saved[name].pop(MASTER))
+    state = {place: saved[name] for place, name in enumerate(trained.masters) if saved[name]}
     trained.optimizer.load_state_dict({**trained.optimizer.state_dict(), "state": state})

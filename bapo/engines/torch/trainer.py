@@ -13,13 +13,19 @@ from safetensors.torch import load_model
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models, records
-from bapo.engines.shared.prompts import Embedder, read_prompts, training_stream
-from bapo.engines.shared.records import JobClock
-from bapo.engines.shared.rows import unpack_groups
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.packed_groups import unpack_groups
+from bapo.engines.shared.prompts import read_prompts, training_stream
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
+from bapo.engines.shared.schedule import RunClock
+from bapo.engines.shared.step_sampler import SamplingSetup
 from bapo.engines.torch import checkpoints
-from bapo.engines.torch.learner import Critic, Learner, Trained
-from bapo.engines.torch.rollout import Generator, StepSampler
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.rollout import ResponseGenerator
+from bapo.engines.torch.step_sampler import TorchStepSampler
+from bapo.engines.torch.trained_model import TrainedModel
 from bapo.errors import Interrupted, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity, probe_identity
@@ -29,7 +35,7 @@ from bapo.gpu import allocation
 from bapo.methods import Method
 from bapo.processes import stop_requests
 from bapo.store import files
-from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, write_json, write_text
+from bapo.store.files import CONFIG, PROBE, STEPS, SUMMARY, Json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
 from bapo.store.provenance import end_manifest, start_manifest
@@ -64,17 +70,20 @@ class Trainer:
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
-        self.budget = budgets.of(config, budgets.steps(config, len(prompts)), budgets.amount(config))
-        self.spent = 0.0
+        budget = budgets.of(config, budgets.steps(config, len(prompts)), budgets.amount(config))
+        self.recorder = records.Recorder(config, self.method, budget)
         self.stream = training_stream(config, prompts, [p.row.ground_truth for p in prompts], self.task)
-        self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
         self.probe_sets = {"train": prompts[: config.probe.prompts], "probe": []}
         if count := config.probe.prompts:
             probe = read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)
             self.probe_sets["probe"] = probe[:count]
         s, ends = config.sampling, models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
         parameters = SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
-        self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
+        self.generator = ResponseGenerator(self.tokenizer, self.task, parameters, config.seed)
+        embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
+        self.sampling = SamplingSetup(
+            self.stream, self.tokenizer, self.task, parameters, config.train.group_size, lambda: embedder
+        )
         reference = None
         if self.method.needs_reference:
             reference = models.load_start(config, self.device)[0].requires_grad_(False)
@@ -85,7 +94,6 @@ class Trainer:
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
         self.reference_moved = False
-        self.tables = records.Tables()
         self.step = 0
         if saved:
             self._restore(*saved)
@@ -105,29 +113,26 @@ class Trainer:
         )
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
-        progress = Progress(label, self.budget.most, self.step)
-        tracker = Tracking(config, self.folder, self.identity, self.tables.rows[STEPS])
-        clock = JobClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint.minutes)
+        progress = Progress(label, self.recorder.budget.most, self.step)
+        tracker = Tracking(config, self.folder, self.identity, self.recorder.tables.rows[STEPS])
+        clock = RunClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint)
         try:
             with stop_requests() as stopped:
                 if self.step == 0:
                     self._probe()
                 clock.start()
-                while not self._finished():
+                while not self.recorder.finished(self.step):
                     row = self._train_step(self.step + 1)
-                    clock.step_ended()
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.add(1, f"reward {row['reward_mean']:.3f}, batch {batch}")
                     tracker.log(row)
-                    stop = "as asked" if stopped() else ""
-                    stop = clock.left() if not stop and clock.ending() else stop
-                    due = self.step % config.checkpoint.every == 0 or clock.checkpoint_due()
-                    if due or stop or self._finished():
+                    end = clock.step_ended(self.step, self.recorder.finished(self.step), stopped())
+                    if end.saves:
                         self._checkpoint()
                         clock.checkpoint_written()
-                    if stop and not self._finished():
+                    if end.stop:
                         raise Interrupted(
-                            f"{label}: stopped after step {self.step}, {stop}; the same command goes on there"
+                            f"{label}: stopped after step {self.step}, {end.stop}; the same command goes on there"
                         )
         finally:
             tracker.finish()
@@ -136,13 +141,10 @@ class Trainer:
         return summary
 
     def _train_step(self, step: int) -> Json:
-        begun = time.perf_counter()
-        ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
-        limit = method.rollout_budget(step, self.config.sampling.max_response_tokens)
+        start, method = time.perf_counter(), self.method
+        budget = method.rollout_budget(step, self.config.sampling.max_response_tokens)
         rows = self.config.train.micro_batch_size
-        sampler = StepSampler(
-            self.model, self.generator, self.stream, group_size, step, ledger, rows, limit, self.embedder
-        )
+        sampler = TorchStepSampler(self.sampling, step, budget, self.generator, self.model, rows)
         if method.resets_reference(step) and method.needs_reference:
             self.learner.reset_reference()
             self.reference_moved = True
@@ -151,79 +153,63 @@ class Trainer:
             if self.rollout_model is not self.model:  # alpha <- pi_theta_t (Algorithm 1, line 4)
                 self.rollout_model.load_state_dict(self.model.state_dict())
             self.rollout_version = step - 1
-        rollout_version = self.rollout_version
-        sampler.rollout = self.rollout_model, rollout_version
-        fresh = self.generator.generate(
-            self.rollout_model, prompts, group_size, ("rollout",), step, rollout_version, FRESH, ledger, limit
-        )
+        sampler.settle(self.rollout_model, self.rollout_version)
+        fresh = sampler.fresh(prompts)
         batch = method.build_batch(step, fresh, sampler)
-        update_begun = time.perf_counter()
+        start_of_update = time.perf_counter()
         metrics = self.learner.update(step, batch.groups, batch.phase)
-        ledger.trained_tokens = int(metrics.pop("trained_tokens"))
-        ledger.forwards += int(metrics.pop("forward_tokens"))  # beside what the method had scored
-        ledger.critic_tokens = int(metrics.pop("critic_tokens"))
-        if self.critic is not None:
-            ledger.critic_parameters = models.parameter_count(self.critic.model)
-        seconds = {**ledger.seconds, "update": time.perf_counter() - update_begun}
+        values = 0 if self.critic is None else models.parameter_count(self.critic.model)
+        costs = sampler.costs
+        costs.add_update(method, int(metrics.pop("trained_tokens")), int(metrics.pop("critic_tokens")), values)
+        seconds = {**costs.seconds, "update": time.perf_counter() - start_of_update}
+        seconds["total"] = time.perf_counter() - start
         self.step = step
-        seconds |= {"probe": 0.0, "total": time.perf_counter() - begun}
         metrics["cut_off"] = cut_off(fresh, self.generator.parameters)
-        row = records.step_row(step, rollout_version, fresh, batch, method, self.parameters, ledger, metrics, seconds)
-        records.warn(ledger.overloaded, f"step {step}")
-        before, self.spent = self.spent, self.spent + self.budget.spent([row])
-        if self.budget.probes(before, self.spent, step, self.config.probe.points):
-            row["seconds_probe"] = self._probe()
-            row["seconds_total"] += row["seconds_probe"]
-        self.tables.rows[STEPS].append(row)
-        self.tables.rows[GROUPS] += records.group_rows(step, batch)
-        return row
-
-    def _finished(self) -> bool:
-        return self.budget.finished(self.spent, self.step)
+        self.recorder.begin_row(step, self.rollout_version, fresh, batch, self.parameters, costs, metrics)
+        records.warn(costs.overloaded, f"step {step}")
+        seconds["probe"] = self._probe() if self.recorder.probes else 0.0
+        seconds["total"] += seconds["probe"]
+        return self.recorder.end_row(step, batch, {f"seconds_{phase}": value for phase, value in seconds.items()})
 
     # ------------------------------------------------------------------ the probe
     def _probe(self) -> float:
         """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
-        begun = time.perf_counter()
-        self.tables.rows[PROBE] += self._probed()[0] if self.step else self._probed_before()
-        return time.perf_counter() - begun
+        start = time.perf_counter()
+        self.recorder.tables.rows[PROBE] += self._probe_rows()[0] if self.step else self._first_probe_rows()
+        return time.perf_counter() - start
 
-    def _probed(self) -> tuple[list[Json], int]:
+    def _probe_rows(self) -> tuple[list[Json], int]:
         """Return the rows of a probe, and how many responses the machine was too busy to grade."""
         rows, overloaded = list[Json](), 0
         for name, prompts in self.probe_sets.items():
-            ledger = records.Ledger()
-            # one fixed key: the same random numbers at every step, so that changes come from the policy
+            costs = StepCosts()
+            # the key, and with it the random numbers, are the same at every step: changes come from the policy
             groups = self.generator.generate(
-                self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, ledger
+                self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, costs
             )
-            records.warn(ledger.overloaded, f"step {self.step}, {name}")
-            overloaded += ledger.overloaded
-            rows += [
-                {"step": self.step, "set": name, "prompt_id": g.prompt.id}
-                | {"correct": int(g.rewards.sum()), "samples": g.size, "mean": g.mean}
-                for g in groups
-            ]
+            records.warn(costs.overloaded, f"step {self.step}, {name}")
+            overloaded += costs.overloaded
+            rows += [records.probe_row(self.step, name, g.prompt.id, g.rewards) for g in groups]
         return rows, overloaded
 
-    def _probed_before(self) -> list[Json]:
+    def _first_probe_rows(self) -> list[Json]:
         """Return the rows of step 0, which all methods of a seed share: the first run that needs them makes them."""
         import pandas as pd
 
-        kept = base_directory(self.config) / "probe" / f"{probe_identity(self.config, str(self.device))}.parquet"
-        with locked(kept.parent, patience=-1):
+        file = base_directory(self.config) / "probe" / f"{probe_identity(self.config, str(self.device))}.parquet"
+        with locked(file.parent, patience=-1):
             with contextlib.suppress(UserError):
-                return files.read_table(kept).to_dict("records")
-            rows, overloaded = self._probed()
+                return files.read_table(file).to_dict("records")
+            rows, overloaded = self._probe_rows()
             if rows and not overloaded:
-                files.write_parquet(kept, pd.DataFrame(rows))
+                files.write_parquet(file, pd.DataFrame(rows))
             return rows
 
     # ------------------------------------------------------------------ checkpoints
     def _checkpoint(self) -> None:
         method_state, groups = self.method.state()
         weights: Json = {}  # beside the policy's
-        trained: dict[str, Trained] = {checkpoints.OPTIMIZER: self.learner}
+        trained: dict[str, TrainedModel] = {checkpoints.OPTIMIZER: self.learner}
         if self.rollout_model is not self.model:
             weights[checkpoints.ROLLOUT] = self.rollout_model
         if self.reference_moved:
@@ -238,17 +224,18 @@ class Trainer:
             "rollout_version": self.rollout_version,
             "method": method_state,
         }
-        tokenizer, keep = self.processor or self.tokenizer, self.config.checkpoint
-        saved = checkpoints.save(self.folder, self.model, tokenizer, weights, trained, groups, state, self.tables, keep)
+        tokenizer, tables = self.processor or self.tokenizer, self.recorder.tables
+        saved = checkpoints.save(
+            self.folder, self.model, tokenizer, weights, trained, groups, state, tables, self.config.checkpoint
+        )
         records.copy_tables(saved / "trainer", self.folder)
 
     def _restore(self, folder: Path, state: Json) -> None:
         trainer = folder / "trainer"
         self.step, self.stream.position = state["step"], state["stream_position"]
         self.rollout_version = state["rollout_version"]
-        self.tables.read(trainer)
+        self.recorder.read(trainer)
         records.copy_tables(trainer, self.folder)  # or a run that was already at its end would keep what lies there
-        self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
         if not checkpoints.can_go_on(trainer):
             return
@@ -267,8 +254,8 @@ class Trainer:
 
     def _finish(self) -> Json:
         """Write ``summary.json``, the last file; the tables came with the last checkpoint."""
-        last = checkpoints.folder_of(self.folder, self.step)
-        summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
+        last = records.model_folder(self.folder, self.step)
+        summary = records.summary(self.folder, self.identity, self.step, last, self.recorder.budget)
         write_json(self.folder / SUMMARY, summary)
         if not self.config.checkpoint.keep_state:
             checkpoints.finish(self.folder, self.step, self.config.checkpoint)

@@ -9,13 +9,13 @@ import os
 import shutil
 from pathlib import Path
 
+from bapo.engines.shared.records import model_folder
+from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
 
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
-#: trainer states kept: the newest, and one to fall back on
-STATES = 2
 PREFIX = "global_step_"
 #: the prompts that verl validates on, beside the checkpoints
 PROBED = "probe.parquet"
@@ -59,7 +59,7 @@ def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
     write_checksums(source)
     publish(source, run, step, keep)
-    for old in [s for s in steps(source.parent) if s <= step][STATES:]:  # damaged later ones do not count
+    for old in superseded(steps(source.parent), step):
         shutil.rmtree(folder_of(source.parent, old))
 
 
@@ -68,7 +68,7 @@ def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
 
     Earlier ones stay as ``keep`` says; those written because of the time do not.
     """
-    target = run / "checkpoints" / f"step_{step:06d}"
+    target = model_folder(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source / PUBLISHED, temporary)
@@ -78,8 +78,7 @@ def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     shutil.rmtree(target, ignore_errors=True)
     os.replace(temporary, target)
     for old in (run / "checkpoints").glob("step_*"):
-        kept = keep.keep_models and int(old.name.removeprefix("step_")) % keep.every == 0
-        if old != target and not kept:
+        if old != target and not keeps_model(int(old.name.removeprefix("step_")), keep):
             shutil.rmtree(old)
 
 

@@ -37,8 +37,15 @@ from bapo.store.files import Json
 
 
 @dataclass
-class Request:
-    """One response to generate. key, prompt_key, sample: what its random numbers depend on, as in the torch engine."""
+class GenerationRequest:
+    """One response to generate.
+
+    tokens: the prompt, and the beginning of a response that goes on
+    parameters: how a token is drawn, and when the response ends
+    key, prompt_key, sample: what its random numbers depend on, as in the torch engine
+    images: of the prompt
+    result: gets the response, and the version of the weights
+    """
 
     tokens: list[int]
     parameters: SamplingParameters
@@ -49,23 +56,23 @@ class Request:
     result: asyncio.Future
 
 
-def generate(model: PreTrainedModel, requests: list[Request]) -> list[Samples]:
+def generate(model: PreTrainedModel, requests: list[GenerationRequest]) -> list[Samples]:
     """Return one response to each request, batched by sampling parameters and key."""
-    together: dict[tuple[SamplingParameters, int], list[int]] = defaultdict(list)
+    places_of: dict[tuple[SamplingParameters, int], list[int]] = defaultdict(list)
     for place, request in enumerate(requests):
-        together[request.parameters, request.key].append(place)
+        places_of[request.parameters, request.key].append(place)
     answers: dict[int, Samples] = {}
-    for (parameters, key), places in together.items():
-        chosen = [requests[i] for i in places]
-        keys, numbers = np.array([r.prompt_key for r in chosen], dtype=np.uint64), [r.sample for r in chosen]
-        images = [r.images for r in chosen] if any(r.images for r in chosen) else None
-        tokens = [r.tokens for r in chosen]
-        drawn = sample(model, tokens, 1, keys, key, parameters, first_sample=numbers, images=images)
-        answers |= dict(zip(places, drawn, strict=True))
+    for (parameters, key), places in places_of.items():
+        batch = [requests[i] for i in places]
+        keys, numbers = np.array([r.prompt_key for r in batch], dtype=np.uint64), [r.sample for r in batch]
+        images = [r.images for r in batch] if any(r.images for r in batch) else None
+        tokens = [r.tokens for r in batch]
+        samples = sample(model, tokens, 1, keys, key, parameters, first_sample=numbers, images=images)
+        answers |= dict(zip(places, samples, strict=True))
     return [answers[place] for place in range(len(requests))]
 
 
-class Server:
+class RolloutServer:
     """Ray actor: tokens in, tokens out, requests gathered into batches."""
 
     def __init__(self, config: Any, model_config: Any) -> None:
@@ -79,9 +86,10 @@ class Server:
         self.model = family.from_config(hf_config, attn_implementation="sdpa").to(torch.float32).eval()
         self.tokenizer, self.processor = self.model_config.tokenizer, self.model_config.processor
         self.version: int | None = None
-        self.waiting: list[Request] = []
+        self.waiting: list[GenerationRequest] = []
         self.arrived = asyncio.Event()
-        self.loaded, self.under_way = False, 0  # loaded: weights have come since they were last thrown away
+        self.loaded = False  # whether weights have come since they were last thrown away
+        self.under_way = 0
         self.loop: asyncio.Task | None = None
 
     async def ready(self) -> None:
@@ -103,17 +111,17 @@ class Server:
         images = prepared(self.processor, list(image_data or []))
         result = asyncio.get_running_loop().create_future()
         key, prompt_key, sample_number = p["draw"]
-        self.waiting.append(Request(prompt, parameters, key, prompt_key, sample_number, images, result))
+        self.waiting.append(GenerationRequest(prompt, parameters, key, prompt_key, sample_number, images, result))
         self.arrived.set()
         self.under_way += 1
         try:
-            drawn, version = await result
+            samples, version = await result
         finally:
             self.under_way -= 1
-        tokens = drawn.tokens[0, : drawn.lengths[0]].tolist()
+        tokens = samples.tokens[0, : samples.lengths[0]].tolist()
         return TokenOutput(
             token_ids=tokens,
-            log_probs=drawn.logprobs[0, : drawn.lengths[0]].tolist(),
+            log_probs=samples.logprobs[0, : samples.lengths[0]].tolist(),
             stop_reason="completed" if tokens[-1] in parameters.eos_ids else "length",
             extra_fields={"global_steps": version},
         )
@@ -133,9 +141,9 @@ class Server:
             for request, answer in zip(batch, answers, strict=True):
                 request.result.set_result((answer, self.version))
 
-    async def load_weights(self, named: dict[str, torch.Tensor], version: int | None) -> None:
+    async def load_weights(self, weights: dict[str, torch.Tensor], version: int | None) -> None:
         assert not self.loaded, "weights were pushed to a rollout engine that is awake"
-        missing, unexpected = self.model.load_state_dict(named, strict=False)
+        missing, unexpected = self.model.load_state_dict(weights, strict=False)
         tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
         assert not unexpected and set(missing) <= tied, (missing, unexpected)
         self.version, self.loaded = version, True
@@ -166,9 +174,9 @@ class Replica(RolloutReplica):
 
     async def launch_servers(self) -> None:
         name = server_name(self.replica_rank, self.name_suffix)
-        # without a CPU of its own: with eight ranks Ray, whose CPUs are counted for vLLM, would wait for ever
+        # the server asks for no CPU: with eight ranks Ray, whose CPUs are counted for vLLM, would wait for ever
         options = {"name": name, "max_concurrency": self.max_concurrency, "num_cpus": 0}
-        server = ray.remote(Server).options(**options).remote(self.config, self.model_config)
+        server = ray.remote(RolloutServer).options(**options).remote(self.config, self.model_config)
         await server.ready.remote()
         self.servers, self._server_handle, self._server_address = [server], server, name
 
@@ -197,8 +205,8 @@ class Adapter(BaseRollout):
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: object
     ) -> None:
-        named = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
-        await self._tell("load_weights", named, global_steps)
+        whole = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
+        await self._tell("load_weights", whole, global_steps)
 
 
 class CPUEngine(FSDPEngineWithLMHead):

@@ -22,8 +22,9 @@ from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
 from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
-from bapo.engines.verl.batches import LAYOUT, counts_of
-from bapo.engines.verl.worker import local, summed, warm_up
+from bapo.engines.verl.batch_layout import LAYOUT, marks_of
+from bapo.engines.verl.learner import summed, warm_up
+from bapo.engines.verl.worker import local
 from bapo.methods import Method
 from bapo.store.files import Json
 from bapo.validate import plain
@@ -37,8 +38,8 @@ def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, 
     padded = rows.to_padded_tensor()
     mask, values = padded["response_mask"].cpu().numpy(), padded["values"].float().cpu().numpy()
     rewards = (padded["rm_scores"] * padded["response_mask"]).float().cpu().numpy()
-    judged, returns = method.token_advantages(rewards, values, mask)
-    fields = {"advantages": judged, "returns": returns}
+    estimated, returns = method.token_advantages(rewards, values, mask)
+    fields = {"advantages": estimated, "returns": returns}
     nested = {name: response_to_nested(torch.from_numpy(a), rows["response_mask"]) for name, a in fields.items()}
     metrics = {"bapo/explained_variance": explained_variance(values, returns, mask)}
     return TensorDict(nested, batch_size=len(mask)), metrics
@@ -49,20 +50,20 @@ def value_loss(
 ) -> tuple[Tensor, dict[str, Metric]]:
     """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
 
-    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``worker.policy_loss``.
+    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``learner.policy_loss``.
     """
     values = no_padding_2_padding(model_output["values"], data).float()
     rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
     mask = rows["response_mask"].to(values.dtype)
-    counts = counts_of(rows[LAYOUT])
+    counts = marks_of(rows[LAYOUT]).denominators
     loss, metrics = method.value_loss(
         ValueInputs(
             values=values,
             old_values=rows["values"],
             returns=rows["returns"],
             mask=mask,
-            nominal_sequences=counts["nominal_sequences"],
-            nominal_tokens=counts["first_tokens"] + counts["second_tokens"],
+            nominal_sequences=counts.nominal_sequences,
+            nominal_tokens=counts.nominal_tokens,
         )
     )
     loss, tokens = loss * data["dp_size"], mask.sum()
@@ -87,10 +88,10 @@ class CriticWorker(TrainingWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset(self) -> None:
         """verl builds the model; its random head becomes 0, before a checkpoint is loaded."""
-        monkey_patch.is_trl_available = lambda: False  # see worker.py
+        monkey_patch.is_trl_available = lambda: False  # worker.py says why
         super().reset()
         module = self.engine.module
-        # the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
+        # Hugging Face's token classifiers name the new layer so, or trl's value model where a family has none
         head = next(getattr(module, name) for name in ("score", "classifier", "v_head") if hasattr(module, name))
         with torch.no_grad():
             for parameter in head.parameters():

@@ -25,14 +25,14 @@ def encode(
     tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, messages: Sequence[Json]
 ) -> tuple[list[int], list[Image]]:
     """Return (prompt tokens, RGB images) of a conversation, the assistant's turn begun, as in the torch engine."""
-    told, images = [], []
+    turns, images = [], []
     for message in messages:
         content = message["content"]
         if not isinstance(content, str):  # chat templates want no more than a picture's place
             images += [part["image"].convert("RGB") for part in content if part["type"] == "image"]
             content = [{name: value for name, value in part.items() if name != "image"} for part in content]
-        told.append({"role": message["role"], "content": content})
-    text = tokenizer.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
+        turns.append({"role": message["role"], "content": content})
+    text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
     if not images:
         return tokenizer(text, add_special_tokens=False)["input_ids"], []
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images

@@ -16,6 +16,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from bapo.engines.shared import records
+from bapo.engines.shared.schedule import STATES
 from bapo.engines.verl import checkpoints, memory, verl_config
 from bapo.errors import Interrupted, JobFailed, UserError, require_extra
 from bapo.experiments import budgets
@@ -33,13 +34,13 @@ from bapo.validate import wrong
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases
 LOG = "verl.log"
-#: in the run's folder: asks the trainer to stop after the running step (any node sees it there)
+#: a file in the run's folder that asks the trainer to stop after the running step; any node sees it there
 STOP = ".stop"
-#: begins the lines that reach the terminal
+#: the lines that reach the terminal begin so
 PROGRESS = "[bapo] "
 #: files between this process and the job: verl's configuration, and what ended the job
 RESOLVED, ERROR = "verl.yaml", "error.json"
-#: of the jobs' folders: the kernel allows 107 bytes for the path of a socket, of which Ray's take 88 below it
+#: jobs have their folders here: the kernel allows 107 bytes for the path of a socket, and Ray's take 88 below it
 TEMPORARY = Path("/tmp")
 
 
@@ -57,7 +58,7 @@ def train(config: Config) -> Json:
     folder, identity = run_directory(config), budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
-        budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # there must be one
+        budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # raises without a step
         start = models.start_path(config)  # at the base job's commit: no process of the job asks the hub
         checkpoints.choose(checkpoints.root_of(folder))
         if device == "cuda":
@@ -74,8 +75,8 @@ def train(config: Config) -> Json:
 
 def _require_disk(config: Config, folder: Path) -> None:
     """Raise UserError where the disk has no room for the run's states: a new one is whole before the oldest goes."""
-    there = len(checkpoints.steps(checkpoints.root_of(folder)))
-    states = max(1, checkpoints.STATES + 1 - there)
+    present = len(checkpoints.steps(checkpoints.root_of(folder)))
+    states = max(1, STATES + 1 - present)
     needed = states * (config.model.parameters or 0) * memory.state_width(config)
     if (free := shutil.disk_usage(folder).free) < needed:
         text = (
@@ -96,8 +97,8 @@ def _remove_stale_work() -> None:
 def _require_packages(config: Config, device: str) -> None:
     """Raise UserError for a missing package, or another version of verl: verl says so minutes later, if at all."""
     require_extra("verl", "verl")
-    if (found := metadata.version("verl")) != VERSION:
-        raise wrong(None, "engine", "verl", f"verl is {found} and not {VERSION}; install the extra `verl` again")
+    if (installed := metadata.version("verl")) != VERSION:
+        raise wrong(None, "engine", "verl", f"verl is {installed} and not {VERSION}; install the extra `verl` again")
     if device == "cuda":
         cure = "make the environment of GPU nodes (docs/installing.md, Containers), or add device=cpu"
         environment.require_vllm("engine=verl on GPUs", cure)
@@ -109,6 +110,16 @@ def _require_packages(config: Config, device: str) -> None:
 
 
 def _train(config: Config, device: str, folder: Path, identity: str, start: Path, work: Path) -> Json:
+    """Run the job, and finish the run's folder where it came to its end. Returns the summary.
+
+    Args:
+        config: of the run
+        device: "cpu" or "cuda"
+        folder: the run's
+        identity: the run's
+        start: the folder of the model that training starts from
+        work: a temporary folder
+    """
     manifest = start_manifest(
         folder,
         identity,
@@ -135,7 +146,7 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     if not state["finished"]:
         raise Interrupted(f"{folder}: stopped after step {steps} of {most}; the same command goes on there")
     budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, most)
-    summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}", budget)
+    summary = records.summary(folder, identity, steps, records.model_folder(folder, steps), budget)
     write_json(folder / SUMMARY, summary)
     end_manifest(folder, manifest)
     return summary
@@ -193,6 +204,6 @@ def _run_job(work: Path, device: str, log: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if status:
-        found = work / ERROR
-        error = read_json(found)["error"] if found.is_file() else f"status {status}"
+        report = work / ERROR
+        error = read_json(report)["error"] if report.is_file() else f"status {status}"
         raise JobFailed(f"the verl job failed, see {log}: {error}")

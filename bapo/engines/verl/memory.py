@@ -28,25 +28,31 @@ from bapo.experiments.schema import Config
 from bapo.validate import wrong
 
 GIGABYTE = 1e9
-CARD = 80.0  # GB of the card that is meant where none is visible: an A100 or H100
-#: of a card that may be used: an allocator with less room than the rest begins to search and to free
+#: GB of the card that is meant where none is visible: an A100 or H100
+CARD = 80.0
+#: the share of a card that may be used: an allocator with less room than the rest begins to search and to free
 USED = 0.92
-#: bytes beside the sums while verl trains, and those of its processes while vLLM generates
+#: bytes that the sums leave out while verl trains, and those of its processes while vLLM generates
 BESIDE, BESIDE_GENERATING = 3.5e9, 2.1e9
 #: bytes a parameter of a trained model while it is trained, and while vLLM generates
 TRAINED = 16, 12
-#: tokens whose logits are there at a time, and bytes for each of them and each entry of the vocabulary
+#: bytes for each entry of the vocabulary: so many tokens have their logits at a time, and each takes so many bytes
 FUSED_CHUNK = 512 * 29
 ENTROPY_CHUNK = 2048 * 17
-#: bytes a token and entry of the vocabulary of whole logits, with what their gradient and the entropy take
+#: bytes that whole logits take a token and entry of the vocabulary, with their gradient and the entropy
 LOGITS = 16
 OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes a GPU. fixed: of states, of any micro-batch and beside; token: of each of a micro-batch's tokens;
-    generating: what stays while vLLM has its share; card: what may be used of it."""
+    """Bytes a GPU.
+
+    fixed: for states, for any micro-batch, and what lies beside
+    token: for each token of a micro-batch
+    generating: what stays while vLLM has its share
+    card: what may be used of the GPU
+    """
 
     fixed: float
     token: float
@@ -110,25 +116,25 @@ def state_width(config: Config) -> int:
     return 12 + delayed + critic + model * (config.engine == "verl")
 
 
-def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> int:
+def micro_batch_tokens(config: Config, ranks: int, tokens: int, card: float) -> int:
     """Return the tokens of a micro-batch on one GPU: those that ``train.micro_batch_size`` asks for, or what fits.
 
-    asked: a GPU's. Raises UserError where the models, or one response of full length beside them, do not fit.
+    tokens: those that it asks for. Raises UserError where the models and one response of full length do not fit.
     """
-    found = memory_of(config, ranks, card)
-    if found is None:
-        return asked
+    needs = memory_of(config, ranks, card)
+    if needs is None:
+        return tokens
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
-    if found.most_tokens < row:
+    if needs.most_tokens < row:
         text = (
-            f"{run} weights, gradients, optimiser and one response take {found.training(row) / GIGABYTE:.0f} GB a GPU, "
-            f"and {found.card / GIGABYTE:.0f} can be used; raise verl.gpus_per_node or verl.gpu_memory, lower "
+            f"{run} weights, gradients, optimiser and one response take {needs.training(row) / GIGABYTE:.0f} GB a GPU, "
+            f"and {needs.card / GIGABYTE:.0f} can be used; raise verl.gpus_per_node or verl.gpu_memory, lower "
             f"sampling.max_response_tokens, or set {OFFLOAD}=true in verl.overrides"
         )
         raise wrong(None, "model", config.model.name, text)
-    left = (found.card - found.generating) / (card * GIGABYTE)
+    left = (needs.card - needs.generating) / (card * GIGABYTE)
     if (share := config.verl.gpu_memory_utilization) > left:
         text = f"model={config.model.name} {run} leaves {left:.2f} of each card to vLLM; lower it"
         raise wrong(None, "verl.gpu_memory_utilization", share, text)
-    return min(asked, found.most_tokens)
+    return min(tokens, needs.most_tokens)

@@ -17,7 +17,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-#: value of ``actor_rollout_ref.rollout.name``: Hugging Face models on CPU cores
+#: ``actor_rollout_ref.rollout.name`` has this value where Hugging Face models sample on CPU cores
 CPU_ROLLOUT = "bapo_cpu"
 _CPU = "bapo.engines.verl.cpu"
 
@@ -25,14 +25,14 @@ _CPU = "bapo.engines.verl.cpu"
 def _device_module() -> types.ModuleType:
     """Return ``torch.cpu`` with the functions that verl calls on ``torch.cuda``, without effect."""
     module = types.ModuleType("bapo_torch_cpu")
-    own = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
+    functions = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
-        own[name] = lambda *_, **__: 0
+        functions[name] = lambda *_, **__: 0
     for name in ("empty_cache", "reset_peak_memory_stats", "ipc_collect"):
-        own[name] = lambda *_, **__: None
-    own |= {"mem_get_info": lambda *_, **__: (1, 1), "get_device_name": lambda *_, **__: "CPU"}
-    own |= {name: getattr(torch, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")}
-    vars(module).update(own, manual_seed_all=torch.manual_seed)
+        functions[name] = lambda *_, **__: None
+    functions |= {"mem_get_info": lambda *_, **__: (1, 1), "get_device_name": lambda *_, **__: "CPU"}
+    functions |= {name: getattr(torch, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")}
+    vars(module).update(functions, manual_seed_all=torch.manual_seed)
     return module
 
 

@@ -13,11 +13,12 @@ from safetensors.torch import save_file
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from bapo import methods
-from bapo.engines.shared.records import JobClock, copy_tables
-from bapo.engines.shared.rows import pack_groups, unpack_groups
+from bapo.engines.shared.packed_groups import pack_groups, unpack_groups
+from bapo.engines.shared.records import copy_tables
+from bapo.engines.shared.schedule import RunClock
 from bapo.engines.verl import checkpoints, verl_config
 from bapo.engines.verl.launch import PROGRESS
-from bapo.engines.verl.recorder import Recorder
+from bapo.engines.verl.recorder import VerlRecorder
 from bapo.engines.verl.rollout import PromptSource
 from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
@@ -30,29 +31,29 @@ class ResumableTrainer(PPOTrainerSync):
     """
 
     source: PromptSource
-    recorder: Recorder
+    recorder: VerlRecorder
 
     def __init__(self, config: DictConfig) -> None:
         self.run = verl_config.typed(config.bapo.config)
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
         self.method = methods.of_run(self.run)
-        self.clock = JobClock(config.bapo.get("end"), self.run.checkpoint.minutes)
+        self.clock = RunClock(config.bapo.get("end"), self.run.checkpoint)
         super().__init__(config)
         self.updates = 0
-        self.rollout_version = 0  # of alpha
+        self.rollout_version = 0  # the step after which alpha's weights were taken
         self.reference_moved = False
 
     def _say(self, text: str) -> None:
         run = self.run
         print(f"{PROGRESS}{run.task.name} {run.model.name} {run.method.name} seed {run.seed}  {text}", flush=True)
 
-    def _own_folder(self, step: int) -> Path:
+    def _state_folder(self, step: int) -> Path:
         return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
 
     def _save_checkpoint(self) -> None:
         """Write our state, then verl's; the checksums come last and are the commit."""
         step = self.global_steps
-        folder = self._own_folder(step)
+        folder = self._state_folder(step)
         shutil.rmtree(folder.parent, ignore_errors=True)
         folder.mkdir(parents=True)
         method, groups = self.method.state()
@@ -86,7 +87,7 @@ class ResumableTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if not self.global_steps:
             return
-        folder = self._own_folder(self.global_steps)
+        folder = self._state_folder(self.global_steps)
         state = read_json(folder / "state.json")
         self.updates, self.rollout_version = state["updates"], state["rollout_version"]
         self.source.stream.position = state["stream_position"]
@@ -100,6 +101,6 @@ class ResumableTrainer(PPOTrainerSync):
         self.recorder.read(folder)
         copy_tables(folder, self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):
-            self.config.trainer.val_before_train = False  # done when the run began
+            self.config.trainer.val_before_train = False  # the run did so when it began
         checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint)
         self._say(f"going on after step {self.global_steps}")

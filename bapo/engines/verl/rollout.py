@@ -34,18 +34,22 @@ POLL, LOOK = 0.05, 5.0
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasetPlace:
     """A prompt's place in verl's training set."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Prompts on their way: by verl's uid, in the order in which they were submitted, and responses a prompt."""
+class Submission:
+    """Prompts on their way.
+
+    prompts: by verl's uid, in the order in which they were submitted
+    group_size: responses to each
+    """
 
     prompts: dict[str, Prompt]
-    size: int
+    group_size: int
 
 
 class PromptSource:
@@ -55,7 +59,7 @@ class PromptSource:
         """problems: those of the file that the dataset was made from, in its order."""
         self.dataset, self.seed = dataset, config.seed
         self.ground_truths = [p.ground_truth for p in problems]
-        prompts = [Prompt(p.id, Row(i)) for i, p in enumerate(problems)]
+        prompts = [Prompt(p.id, DatasetPlace(i)) for i, p in enumerate(problems)]
         self.by_id = {p.id: p for p in prompts}
         self.stream = training_stream(config, prompts, self.ground_truths, tasks.get(config.task.name))
 
@@ -67,11 +71,16 @@ class PromptSource:
         purpose: tuple[object, ...],
         max_tokens: int | None = None,
         beginnings: list[Json] | None = None,
-    ) -> tuple[TensorDict, Asked]:
+    ) -> tuple[TensorDict, Submission]:
         """Return rows for verl's agent loop, one a prompt, with the torch engine's keys of random numbers.
 
-        max_tokens: new tokens that a response may take; None: as many as sampling.max_response_tokens leaves.
-        beginnings: tokens, logprobs and number of a response that is under way, where each row is one.
+        Args:
+            prompts: at least one
+            group_size: responses to each
+            step: the training step
+            purpose: names the draw within the step
+            max_tokens: new tokens that a response may take; None: as many as sampling.max_response_tokens leaves
+            beginnings: tokens, logprobs and number of a response that is under way, where each row is one
         """
         columns = collate_fn([self.dataset[p.row.index] for p in prompts])
         count = len(prompts)
@@ -83,7 +92,7 @@ class PromptSource:
         columns["part"] = np.array([{"max_tokens": max_tokens, **b} for b in beginnings or [{}] * count], dtype=object)
         rows = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(rows, "global_steps", step)
-        return rows, Asked(dict(zip(columns["uid"], prompts, strict=True)), group_size)
+        return rows, Submission(dict(zip(columns["uid"], prompts, strict=True)), group_size)
 
 
 class SeededSingleTurn(AgentLoopBase):
@@ -108,22 +117,22 @@ class SeededSingleTurn(AgentLoopBase):
                 f"{self.rollout_config.prompt_length}; raise sampling.max_prompt_tokens (prompts are never truncated)"
             )
         part = row.get("part") or {}
-        begun, logprobs = list(part.get("tokens", ())), list(part.get("logprobs", ()))
+        beginning, logprobs = list(part.get("tokens", ())), list(part.get("logprobs", ()))
         parameters = self._seeded(sampling_params, row)
-        if begun or part.get("max_tokens"):
-            left = longest - len(begun)
-            parameters["max_tokens"] = min(left, part.get("max_tokens") or left)
+        if beginning or part.get("max_tokens"):
+            rest = longest - len(beginning)
+            parameters["max_tokens"] = min(rest, part.get("max_tokens") or rest)
         metrics: Json = {}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
                 request_id=uuid4().hex,
-                prompt_ids=[*prompt_ids, *begun],
+                prompt_ids=[*prompt_ids, *beginning],
                 sampling_params=parameters,
                 image_data=pictures or None,
             )
         metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
-        tokens = images.ended([*begun, *output.token_ids][:longest], self.processor, self.tokenizer)
-        reward, about = await self.loop.run_in_executor(
+        tokens = images.ended([*beginning, *output.token_ids][:longest], self.processor, self.tokenizer)
+        reward, record = await self.loop.run_in_executor(
             None, self.graded, tokens, row["reward_model"]["ground_truth"], row["extra_info"]["id"]
         )
         return AgentLoopOutput(
@@ -135,14 +144,14 @@ class SeededSingleTurn(AgentLoopBase):
             reward_score=reward,  # verl's own reward workers have nothing left to do
             num_turns=2,
             metrics=AgentLoopMetrics(**metrics),
-            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": about},
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": record},
         )
 
     def graded(self, tokens: list[int], ground_truth: str, problem: str) -> tuple[float, Json]:
         """Return the reward of a response by the task's own verifier, 0 or 1, and what is recorded beside it."""
-        begun, text = time.perf_counter(), self.tokenizer.decode(tokens, skip_special_tokens=True)
+        start, text = time.perf_counter(), self.tokenizer.decode(tokens, skip_special_tokens=True)
         verdict = tasks.get(self.config.bapo.config.task.name).verify(text, ground_truth)
-        overloaded, seconds = int(verdict.reason == OVERLOADED), time.perf_counter() - begun
+        overloaded, seconds = int(verdict.reason == OVERLOADED), time.perf_counter() - start
         return float(verdict.correct), {"problem": problem, "overloaded": overloaded, "seconds": seconds}
 
     def _seeded(self, sampling_params: Json, row: Json) -> Json:
@@ -160,22 +169,22 @@ class SeededSingleTurn(AgentLoopBase):
 class MethodReplayBuffer(ReplayBuffer):
     """verl's replay buffer: hands every training batch to the method, and notices when a worker has died.
 
-    ``build_batch`` gets the fresh groups, with rewards, and returns the batch to train on; ``asked`` says how many
-    prompts the method drew for this step, whatever verl's own batch size is.
+    ``build_batch`` gets the fresh groups, with rewards, and returns the batch to train on; ``prompt_count`` says how
+    many prompts the method drew for this step, whatever verl's own batch size is.
     """
 
     def __init__(
-        self, build_batch: Callable[[KVBatchMeta], tuple[KVBatchMeta, dict]], asked: Callable[[], int]
+        self, build_batch: Callable[[KVBatchMeta], tuple[KVBatchMeta, dict]], prompt_count: Callable[[], int]
     ) -> None:
         super().__init__("sync", {}, None, "drop", {}, poll_interval=POLL)
-        self.build_batch, self.asked = build_batch, asked
+        self.build_batch, self.prompt_count = build_batch, prompt_count
         self.watched: list[ray.actor.ActorHandle] = []
-        self._looked = time.monotonic()
+        self._last_look = time.monotonic()
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
         if partition_id != "train":
             return self.collect(global_steps, partition_id, batch_size)
-        meta, metrics = self.collect(global_steps, partition_id, self.asked())
+        meta, metrics = self.collect(global_steps, partition_id, self.prompt_count())
         batch, more = self.build_batch(meta)
         return batch, {**metrics, **more}
 
@@ -184,8 +193,8 @@ class MethodReplayBuffer(ReplayBuffer):
         return super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
-        if time.monotonic() - self._looked > LOOK:
-            self._looked = time.monotonic()
+        if time.monotonic() - self._last_look > LOOK:
+            self._last_look = time.monotonic()
             # raises RayActorError, with the reason, where one has died: its prompts would stay "running" for ever
             ready, _ = ray.wait(
                 [w.__ray_ready__.remote() for w in self.watched], num_returns=len(self.watched), timeout=1

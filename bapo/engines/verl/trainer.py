@@ -7,11 +7,11 @@ resets_reference       ``_next_train_batch``, before the prompts are drawn
 draw_prompts           ``_next_train_batch``: verl asks for prompts
 rollout_budget         ``_next_train_batch``: the rollout's limit for each response
 syncs_rollout_policy   ``on_init_end``, ``on_step_end``: verl pushes weights for the coming rollout
-build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``sampler.py``)
-units, separate        ``_balance_batch``: verl orders the rows (``batches.lay_out``)
+build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``step_sampler.py``)
+units, separate        ``_balance_batch``: verl orders the rows (``batch_layout.lay_out``)
 advantages             ``_balance_batch``, written into the rows by ``_compute_advantage``
 token_advantages       ``_compute_advantage``, from the values of verl's critic (``critic.py``)
-loss, value_loss       in the workers (``worker.py``, ``critic.py``)
+loss, value_loss       in the workers (``learner.py``, ``critic.py``)
 trains_policy          ``trainer.critic_warmup`` of verl's configuration
 =====================  ====================================================================================
 """
@@ -39,29 +39,32 @@ from verl.utils.model import get_generation_config
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_to_nested
 
+from bapo import tasks
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared import models, records
+from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import Embedder, Row
-from bapo.engines.shared.rows import learning_rate
+from bapo.engines.shared.prompts import PromptTokens
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
+from bapo.engines.shared.schedule import learning_rate
 from bapo.engines.verl import critic, images
-from bapo.engines.verl.batches import LAYOUT, kept_step_logprobs, lay_out, spread
+from bapo.engines.verl.batch_layout import LAYOUT, kept_step_logprobs, lay_out, spread
 from bapo.engines.verl.launch import STOP
-from bapo.engines.verl.recorder import Recorder, update_metrics
+from bapo.engines.verl.recorder import VerlRecorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
-from bapo.engines.verl.rows import StepRows
-from bapo.engines.verl.sampler import StepSampler
-from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
+from bapo.engines.verl.rollout_weights import RolloutWeights
+from bapo.engines.verl.step_sampler import VerlSetup, VerlStepSampler
+from bapo.engines.verl.transfer_rows import StepRows
+from bapo.engines.verl.worker import GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
 from bapo.store.files import STEPS
 from bapo.store.progress import Tracking
 from bapo.tasks.files import read_problems
 
-#: the prompts' vectors, in the run's folder until it has finished
+#: the file of the prompts' vectors, in the run's folder until the run has finished
 EMBEDDINGS = "embeddings.npy"
 
 
@@ -77,14 +80,14 @@ class MethodTrainer(ResumableTrainer):
 
     def __init__(self, config: DictConfig) -> None:
         super().__init__(config)
-        self.loaded: int | None = None  # version of the weights that the rollout engine holds
-        self.sampler: StepSampler  # of the running step
+        # the running step has a sampler, the groups of its rollout and a batch
+        self.sampler: VerlStepSampler
         self.fresh: list[Group] = []
         self.batch = Batch([])
 
     # ------------------------------------------------------------------ set-up
     def _build_replay_buffer(self) -> MethodReplayBuffer:
-        return MethodReplayBuffer(self._build_batch, lambda: len(self.asked.prompts))
+        return MethodReplayBuffer(self._build_batch, lambda: len(self.submission.prompts))
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -108,18 +111,33 @@ class MethodTrainer(ResumableTrainer):
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
-        self.recorder = Recorder(self.run, self.method, budget)
+        self.recorder = VerlRecorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
         self.total_training_steps, self.steps_per_epoch = budget.most, max(1, self.steps_per_epoch)
         with open_dict(self.config):
             self.config.trainer.total_epochs = budget.most + 1
 
     @cached_property
-    def parameters(self) -> SamplingParameters:
+    def sampling(self) -> VerlSetup:
+        """Return what the samplers of all steps share, once verl has made its workers."""
         s, start = self.run.sampling, self.config.actor_rollout_ref.model.path
         generation = get_generation_config(start)  # vLLM ends responses by it, too
         ends = models.end_tokens(self.tokenizer, generation)
-        return SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
+        return VerlSetup(
+            stream=self.source.stream,
+            tokenizer=self.tokenizer,
+            task=tasks.get(self.run.task.name),
+            parameters=SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends),
+            group_size=self.run.train.group_size,
+            embedder=lambda: self.embedder,
+            source=self.source,
+            rows=self.rows,
+            weights=RolloutWeights(self.actor_rollout_wg, self.checkpoint_manager),
+            submit=self._submit_batch_to_rollout,
+            collect=self.replay_buffer.collect,
+            ranks=self.ranks,
+            with_tokens=self.with_tokens,
+        )
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -134,11 +152,11 @@ class MethodTrainer(ResumableTrainer):
         return Embedder(load, [self.with_tokens(p) for p in self.source.by_id.values()], self.folder / EMBEDDINGS)
 
     def with_tokens(self, prompt: Prompt) -> Prompt:
-        """Return the same prompt with the torch engine's row."""
+        """Return the same prompt as the torch engine has it."""
         messages = self.train_dataset[prompt.row.index]["raw_prompt"]
         tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
-        seen = images.prepared(self.processor, pictures)
-        return Prompt(prompt.id, Row(tuple(tokens), self.source.ground_truths[prompt.row.index], seen))
+        inputs = images.prepared(self.processor, pictures)
+        return Prompt(prompt.id, PromptTokens(tuple(tokens), self.source.ground_truths[prompt.row.index], inputs))
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
@@ -170,56 +188,39 @@ class MethodTrainer(ResumableTrainer):
                 self.actor_rollout_wg.snapshot_rollout_policy()
         elif self.rollout_version == 0 and step == 1:
             self.actor_rollout_wg.snapshot_rollout_policy()  # the initial policy serves until the first sync
-        self.load(self.rollout_version, current)
-
-    def load(self, version: int, current: int) -> None:
-        """Have the rollout engine hold the weights of ``version``; ``current`` is pi_theta's."""
-        if self.loaded == version:
-            return
-        if self.loaded is not None:
-            self.checkpoint_manager.sleep_replicas()  # verl pushes to sleeping engines only
-        self.actor_rollout_wg.act_as(CURRENT if version == current else DELAYED)
-        self.checkpoint_manager.update_weights(version)
-        self.actor_rollout_wg.act_as(CURRENT)
-        self.loaded = version
+        self.sampling.weights.load(self.rollout_version, current)
 
     def on_sample_end(self) -> None:
-        self.rest()
-
-    def rest(self) -> None:
-        """Put the rollout engine to sleep: its memory is free for the training engine."""
-        if self.loaded is not None:
-            self.checkpoint_manager.sleep_replicas()
-        self.loaded = None  # vLLM throws its weights away when it sleeps
+        self.sampling.weights.rest()
 
     def on_validate_begin(self) -> None:
         if self.recorder.probes:
-            self.load(self.global_steps, self.global_steps)
+            self.sampling.weights.load(self.global_steps, self.global_steps)
 
     def on_validate_end(self) -> None:
         if self.recorder.probes:
-            self.load(self.rollout_version, self.global_steps)
+            self.sampling.weights.load(self.rollout_version, self.global_steps)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         step = self.global_steps
-        self.rows.live = {}
-        limit = self.method.rollout_budget(step, self.run.sampling.max_response_tokens)
-        self.sampler = StepSampler(self, step, limit)
+        self.rows.begin_step()
+        budget = self.method.rollout_budget(step, self.run.sampling.max_response_tokens)
+        self.sampler = VerlStepSampler(self.sampling, step, budget)
         if self.method.resets_reference(step) and self.method.needs_reference:
             self.actor_rollout_wg.reset_reference()
             self.reference_moved = True
         prompts = self.method.draw_prompts(step, self.sampler)
-        self.load(self.rollout_version, step - 1)  # the method may have had something scored
-        self.submitted = time.perf_counter()
-        rows, self.asked = self.source.batch(prompts, self.run.train.group_size, step, ("rollout",), limit)
+        self.sampling.weights.load(self.rollout_version, step - 1)  # the method may have had something scored
+        self.submission_time = time.perf_counter()
+        rows, self.submission = self.source.batch(prompts, self.run.train.group_size, step, ("rollout",), budget)
         return rows
 
     # ------------------------------------------------------------------ after the rewards
     def _build_batch(self, meta: KVBatchMeta) -> tuple[KVBatchMeta, dict]:
         """Make the batch to train on from the fresh groups of the step."""
-        self.fresh = self.sampler.fresh(meta, self.asked, self.rollout_version)
-        self.sampler.ledger.seconds["rollout"] += time.perf_counter() - self.submitted
         self.sampler.rollout_version = self.rollout_version
+        self.fresh = self.sampler.fresh(meta, self.submission)
+        self.sampler.costs.seconds["rollout"] += time.perf_counter() - self.submission_time
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
@@ -251,8 +252,8 @@ class MethodTrainer(ResumableTrainer):
         """Where the method keeps log-probabilities, they take the place of those that verl writes; padding has none."""
         batch = super()._compute_old_log_prob(batch, metrics)
         if self.method.keeps_step_logprobs:
-            own = kept_step_logprobs(self.parts)
-            rows = [(key, own[row]) for key, row in zip(batch.keys, self.layout.order, strict=True) if row < len(own)]
+            logprobs, places = kept_step_logprobs(self.parts), self.layout.order
+            rows = [(key, logprobs[i]) for key, i in zip(batch.keys, places, strict=True) if i < len(logprobs)]
             fields = list_of_dict_to_tensordict([{"old_log_probs": values} for _, values in rows])
             tq.kv_batch_put(keys=[key for key, _ in rows], partition_id=batch.partition_id, fields=fields)
         return batch
@@ -262,14 +263,14 @@ class MethodTrainer(ResumableTrainer):
         fields = ["response_mask", *(["rm_scores", "values"] if self.use_critic else [])]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         if self.use_critic:
-            judged, critic_metrics = critic.advantages(self.method, rows)
+            estimated, critic_metrics = critic.advantages(self.method, rows)
             metrics.update(critic_metrics)
         else:
             mask = rows["response_mask"]
             assert self.layout.advantages is not None
             values = response_to_nested(spread(self.layout.advantages, rows.to_padded_tensor()["response_mask"]), mask)
-            judged = TensorDict({"advantages": values, "returns": values}, batch_size=len(batch))
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=judged)
+            estimated = TensorDict({"advantages": values, "returns": values}, batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=estimated)
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         if not self.batch.groups:
@@ -300,18 +301,16 @@ class MethodTrainer(ResumableTrainer):
         trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
         update = update_metrics(metrics) if trained else {}
         update |= {"updates": len(self.parts) if trained else 0, **self.mismatch}
-        update["cut_off"] = cut_off(self.fresh, self.parameters)
-        t, ledger = self.run.train, self.sampler.ledger
+        update["cut_off"] = cut_off(self.fresh, self.sampling.parameters)
+        t, costs = self.run.train, self.sampler.costs
         update["learning_rate"] = learning_rate(t.learning_rate, t.warmup_updates, max(1, self.updates))
         tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
         if self.use_critic and self.batch.groups:
             update |= critic.update_metrics(metrics)
-            ledger.critic_tokens, ledger.critic_parameters = tokens, self.critic_parameters
-        ledger.trained_tokens = tokens if trained else 0
-        # beside what the method had scored
-        ledger.forwards += ledger.trained_tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
+        critic_tokens, values = (tokens, self.critic_parameters) if self.use_critic else (0, 0)
+        costs.add_update(self.method, tokens if trained else 0, critic_tokens, values)
         self.recorder.begin_row(
-            self.global_steps, self.used_version, self.fresh, self.batch, self.actor_parameters, ledger, update
+            self.global_steps, self.used_version, self.fresh, self.batch, self.actor_parameters, costs, update
         )
         return batch
 
@@ -333,7 +332,7 @@ class MethodTrainer(ResumableTrainer):
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        row = self.recorder.end_row(global_steps, self.batch, self.sampler.ledger.seconds, timing_raw, metrics)
+        row = self.recorder.end_step(global_steps, self.batch, self.sampler.costs.seconds, timing_raw, metrics)
         numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
         self.tracker.log(row | numbers)
         self._say(
@@ -341,17 +340,15 @@ class MethodTrainer(ResumableTrainer):
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
         )
         records.warn(row["overloaded"], f"step {global_steps}", self._say)
-        self.clock.step_ended()
         finished = self.recorder.finished(global_steps)
-        stop = not finished and (self.clock.ending() or (self.folder / STOP).exists())
-        due = global_steps % self.run.checkpoint.every == 0 or self.clock.checkpoint_due()
-        if due or finished or stop:
+        end = self.clock.step_ended(global_steps, finished, (self.folder / STOP).exists())
+        if end.saves:
             self._save_checkpoint()
-        if stop or (finished and global_steps < self.total_training_steps):
+        if end.stop or (finished and global_steps < self.total_training_steps):
             raise Stopped
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
-        if not self.clock.step:  # the validation before the first step is none
+        if not self.clock.longest_step:  # the validation before the first step is none
             self.clock.start()
         self.used_version = self.rollout_version

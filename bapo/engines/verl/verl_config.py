@@ -30,9 +30,9 @@ from bapo.validate import plain, wrong
 
 #: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
 VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
-#: GB of a card under which verl's 2 GB of weights on their way to vLLM are too many, and the MB that take their place
+#: on a card of fewer GB the 2 GB of weights that verl sends to vLLM at a time are too many; the MB of both
 SMALL, BUCKET, SMALL_BUCKET = 48.0, 2048, 512
-#: tokens of a micro-batch without flash-attn, if a response is no longer: its attention is computed between all of them
+#: a micro-batch without flash-attn has so many tokens, if no response is longer: all of them attend to each other
 WITHOUT_FLASH = 4096
 BASE = Path(__file__).with_name("verl.yaml")
 #: nodes of verl's configuration that a library reads: they take any name
@@ -70,8 +70,8 @@ def environment(device: str) -> dict[str, str]:
     """Return the variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
     package = str(Path(bapo.__file__).resolve().parents[1])
     path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
-    known = plain(OmegaConf.load(BASE).environment)
-    return {"PYTHONPATH": path, **known["all"], **known[device]}
+    variables = plain(OmegaConf.load(BASE).environment)
+    return {"PYTHONPATH": path, **variables["all"], **variables[device]}
 
 
 def card(config: Config) -> float:
@@ -81,11 +81,11 @@ def card(config: Config) -> float:
     """
     if config.verl.gpu_memory:
         return config.verl.gpu_memory
-    known = gpu_devices.known()
-    without = [name for name in gpu_devices.visible() if name not in known or not known[name].memory]
+    gpus = gpu_devices.known()
+    without = [name for name in gpu_devices.visible() if name not in gpus or not gpus[name].memory]
     if without and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
         raise wrong(None, "verl.gpu_memory", None, f"nvidia-smi does not say how much GPU {without[0]} has; set its GB")
-    return min((gpu.gigabytes for gpu in known.values()), default=memory.CARD)
+    return min((gpu.gigabytes for gpu in gpus.values()), default=memory.CARD)
 
 
 # ---------------------------------------------------------------------------------------------------- verl's keys
@@ -96,9 +96,9 @@ def typed(content: DictConfig | Json) -> Config:
 
 
 def _package() -> Path:
-    found = importlib.util.find_spec("verl")
-    assert found is not None and found.origin is not None
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("verl")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 @lru_cache(maxsize=128)
@@ -113,13 +113,13 @@ def _fields(target: str) -> dict[str, str | None]:
     files = place.glob("*.py") if place.is_dir() else [place.with_suffix(".py")]
     parsed = (node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body)
     classes = {node.name: node for node in parsed if isinstance(node, ast.ClassDef)}
-    found: dict[str, str | None] = {}
+    field_types: dict[str, str | None] = {}
     for base in [classes[name], *_bases(classes, name)]:
         for line in base.body:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                named = [n.id for n in ast.walk(line.annotation) if isinstance(n, ast.Name) and n.id in classes]
-                found.setdefault(line.target.id, f"{module}.{named[0]}" if named else None)
-    return found
+                types = [n.id for n in ast.walk(line.annotation) if isinstance(n, ast.Name) and n.id in classes]
+                field_types.setdefault(line.target.id, f"{module}.{types[0]}" if types else None)
+    return field_types
 
 
 def _bases(classes: Mapping[str, ast.ClassDef], name: str) -> Iterator[ast.ClassDef]:
@@ -129,17 +129,18 @@ def _bases(classes: Mapping[str, ast.ClassDef], name: str) -> Iterator[ast.Class
             yield from _bases(classes, base.id)
 
 
-def _add_fields(node: DictConfig, given: DictConfig) -> None:
-    """Make room in ``node`` for the keys of ``given`` that verl's dataclasses have and its YAML lacks."""
-    there: Any = OmegaConf.to_container(node, resolve=False)  # what a value refers to may not be there
-    known = _fields(there["_target_"]) if "_target_" in there else {}
-    for key in given:
-        if key in known and key not in there:
+def _add_fields(node: DictConfig, overrides: DictConfig) -> None:
+    """Make room in ``node`` for the keys of ``overrides`` that verl's dataclasses have and its YAML lacks."""
+    content: Any = OmegaConf.to_container(node, resolve=False)  # a value may refer to what has no place yet
+    types = _fields(content["_target_"]) if "_target_" in content else {}
+    for key in overrides:
+        nested = isinstance(overrides[key], DictConfig)
+        if key in types and key not in content:
             with open_dict(node):
-                there[key] = {"_target_": known[key]} if known[key] and isinstance(given[key], DictConfig) else None
-                node[key] = there[key]
-        if isinstance(given[key], DictConfig) and isinstance(there.get(key), dict):
-            _add_fields(node[key], given[key])
+                content[key] = {"_target_": types[key]} if types[key] and nested else None
+                node[key] = content[key]
+        if nested and isinstance(content.get(key), dict):
+            _add_fields(node[key], overrides[key])
 
 
 @lru_cache(maxsize=1)
@@ -176,10 +177,10 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     for key in FREE:
         OmegaConf.set_struct(OmegaConf.select(verl, key), False)
     assert isinstance(verl, DictConfig)
-    given = DictConfig(config.verl.overrides)
-    _add_fields(verl, given)
+    overrides = DictConfig(config.verl.overrides)
+    _add_fields(verl, overrides)
     try:
-        verl = OmegaConf.merge(verl, given)
+        verl = OmegaConf.merge(verl, overrides)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise wrong(None, f"verl.overrides.{error.full_key}", None, "verl has no such key") from None
     assert isinstance(verl, DictConfig)
@@ -196,7 +197,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     critic = method.config if isinstance(method.config, PPOConfig) else None
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     scratch = (base_directory(config) / "checkpoint").absolute()
-    named = config.model.path if config.model.kind == "pretrained" else scratch
+    model = config.model.path if config.model.kind == "pretrained" else scratch
     row = s.max_prompt_tokens + s.max_response_tokens
     tokens = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
     if device == "cuda":
@@ -214,7 +215,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "folder": str(folder),
         "data": str(data),
         "identity": train_identity(config),
-        "start": str(start.absolute() if start else named),
+        "start": str(start.absolute() if start else model),
         "device": device,
         "gpus": gpus,
         "bypass": not method.needs_step_policy,

@@ -1,12 +1,8 @@
-"""A mix-in for verl's training worker: the method's loss, and other policies than the current one, shard by shard.
-
-verl's own ``ppo_loss`` hands on neither the stored behaviour log-probabilities beside pi_k nor the origin of a row, so
-:func:`policy_loss` takes its place (``set_loss_fn``, verl's interface for this).
-"""
+"""A mix-in for verl's training worker: the method's loss, and other policies than the current one, shard by shard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,19 +16,12 @@ from torch.distributed.fsdp import FSDPModule
 from verl.models.transformers import monkey_patch
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
-from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker
-from verl.workers.utils.padding import no_padding_2_padding
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs
-from bapo.algorithm.rollouts import ORIGINS
-from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import images
-from bapo.engines.verl.batches import LAYOUT, counts_of
+from bapo.engines.verl.learner import policy_loss, warm_up
 from bapo.gpu import allocation
-from bapo.methods import Method
-from bapo.store.files import Json
 from bapo.validate import plain
 
 if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
@@ -42,21 +31,6 @@ else:
 
 CURRENT, DELAYED = "current", "delayed"
 ALPHA, REFERENCE = "rollout_policy", "reference"
-
-
-def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None:
-    """Raise the learning rate over the first updates, as the torch engine does; verl's schedule moves once a step.
-
-    The number of updates so far is the optimiser's own, so it is in its checkpoint.
-    """
-
-    def before_step(*_: object) -> None:
-        state: Json = next(iter(optimizer.state.values()), {})
-        done = int(state["step"]) if "step" in state else 0
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(full, updates, done + 1)
-
-    optimizer.register_step_pre_hook(before_step)
 
 
 def local(parameter: Tensor) -> Tensor:
@@ -80,17 +54,17 @@ def shards_of(module: nn.Module, ranks: int = 1) -> list[Tensor]:
         if isinstance(part, FSDPModule):
             part.reshard()
     _wait()
-    found = []
+    shards = []
     for name, parameter in module.named_parameters():
         assert ranks == 1 or hasattr(parameter, "to_local"), f"{name} is not sharded"
         shard = local(parameter).detach()
-        there = not shard.is_meta and (not shard.numel() or shard.untyped_storage().size())
-        assert there, f"{name} has no memory: the engine has put the model away"
-        found.append(shard)
-    return found
+        in_memory = not shard.is_meta and (not shard.numel() or shard.untyped_storage().size())
+        assert in_memory, f"{name} has no memory: the engine has put the model away"
+        shards.append(shard)
+    return shards
 
 
-def kept(shards: Sequence[Tensor], into: Sequence[Tensor] = ()) -> list[Tensor]:
+def host_copies(shards: Sequence[Tensor], into: Sequence[Tensor] = ()) -> list[Tensor]:
     """Return copies in host memory: a GPU's in pinned memory, which it reads and writes several times as fast.
 
     into: earlier copies of the same shards, which are written over, because pinning takes longer than copying.
@@ -120,7 +94,7 @@ def swapped(
     What runs within may move the model, so that its shards lie elsewhere afterwards. spare: where its own lie
     meanwhile; empty at first, filled here.
     """
-    current = kept(shards_of(module, ranks), spare or ())
+    current = host_copies(shards_of(module, ranks), spare or ())
     if spare is not None:
         spare[:] = current
     put(module, values, ranks)
@@ -130,104 +104,6 @@ def swapped(
         put(module, current, ranks)
 
 
-# ---------------------------------------------------------------------------------------------------- the loss
-def policy_loss(
-    model_output: Json, data: TensorDict, dp_group: object = None, *, method: Method
-) -> tuple[Tensor, dict[str, Metric]]:
-    """Return (loss, metrics) of one micro-batch; ``model_output`` holds log_probs and entropy, ``data`` the rows.
-
-    The loss is multiplied by the number of ranks because FSDP averages gradients over them, while every denominator
-    counts the whole mini-batch. The metrics are sums over the mini-batch (``*_sum``) and their weights, so that means
-    stay exact however verl cuts it into micro-batches and ranks.
-    """
-    log_prob = no_padding_2_padding(model_output["log_probs"], data)
-    entropy = None  # recorded also where the loss has no use for it
-    if model_output.get("entropy", None) is not None:
-        entropy = no_padding_2_padding(model_output["entropy"], data)
-    fields = ["response_mask", "old_log_probs", "rollout_log_probs", "advantages", LAYOUT]
-    rows = data.select(*fields, *(["ref_log_prob"] if method.needs_reference else [])).to_padded_tensor()
-    layout, advantages, behaviour = rows[LAYOUT], rows["advantages"], rows["rollout_log_probs"]
-    mask, counts, weights = rows["response_mask"].to(log_prob.dtype), counts_of(layout), layout[:, 1].to(log_prob.dtype)
-    per_token = method.uses_critic or counts["token_advantages"]
-    inputs = LossInputs(
-        logprobs=log_prob,
-        behaviour_logprobs=behaviour,
-        advantages=advantages if per_token else advantages[:, 0],
-        mask=mask,
-        second_part=layout[:, 2] != 0,
-        reference_logprobs=rows.get("ref_log_prob", None),
-        step_logprobs=rows["old_log_probs"] if method.needs_step_policy or method.keeps_step_logprobs else None,
-        entropy=entropy,
-        weights=weights,
-        step=counts["step"],
-        phase=counts["phase"],
-        recorded=layout[:, 0] != len(ORIGINS),  # no expert's response, and none replayed among fresh ones
-        nominal_sequences=counts["nominal_sequences"],
-        nominal_tokens=counts["first_tokens"] + counts["second_tokens"],
-        part_sequences=(counts["first_sequences"], counts["second_sequences"]),
-        part_tokens=(counts["first_tokens"], counts["second_tokens"]),
-    )
-    loss, metrics = method.loss(inputs)
-    clipped = metrics.pop("clipped")
-    loss = loss * data["dp_size"]
-    shown = inputs.recorded_mask
-    tokens = shown.sum()
-    sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
-    if entropy is not None:
-        sums["entropy_sum"] = (entropy.detach() * shown).sum()
-    log_prob = log_prob.detach()
-    sums |= divergence(log_prob, behaviour, mask, layout[:, 0], None if per_token else advantages, clipped)
-    return loss, summed(sums) | largest_ratios(log_prob, behaviour, mask, layout[:, 0])
-
-
-def summed(sums: Mapping[str, Tensor]) -> dict[str, Metric]:
-    """Return metrics that verl adds up over micro-batches and ranks."""
-    return {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
-
-
-def divergence(
-    logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor, advantages: Tensor | None, clipped: Tensor
-) -> dict[str, Tensor]:
-    """Return 1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
-
-    advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``),
-    and ``clipped`` by the advantage's sign (``clipped_upper_x1``, ``clipped_lower_x1``, ...).
-    clipped [N]: of ``Method.loss``, summed likewise, as are pi/alpha and its square.
-    """
-    ratio = sequence_ratio(logprobs, behaviour, mask)
-    values = {"tv": 0.5 * (ratio - 1).abs(), "clipped": clipped, "ratio": ratio, "ratio_squared": ratio.square()}
-    if advantages is not None:
-        advantage = (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
-        values["surrogate"] = ratio * advantage
-        values |= {"clipped_upper": clipped * (advantage > 0), "clipped_lower": clipped * (advantage < 0)}
-    sums = {}
-    for name, value in values.items():
-        for number in range(len(ORIGINS)):
-            chosen = origin == number
-            sums[f"{name}_x{number + 1}_sum"] = value[chosen].sum()
-            sums[f"{name}_x{number + 1}_count"] = chosen.sum()
-    return sums
-
-
-def sequence_ratio(logprobs: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
-    """Return pi/alpha [N] of whole sequences."""
-    return torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20))
-
-
-def largest_ratios(logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor) -> dict[str, Metric]:
-    """Return the largest pi/alpha by origin, 0 without a sequence of it, of which verl takes the largest in turn.
-
-    It takes the maximum over micro-batches and ranks by the kind of metric, and over mini-batches by "max" in its name.
-    """
-    ratio = sequence_ratio(logprobs, behaviour, mask)
-    largest = [float((ratio * (origin == number)).max()) for number in range(len(ORIGINS))]
-    return {
-        f"bapo/ratio_max_x{number}": Metric(value=value, aggregation=AggregationType.MAX)
-        for number, value in enumerate(largest, start=1)
-    }
-
-
-# ---------------------------------------------------------------------------------------------------- the worker
 class MethodWorker(MixedIn):
     """Comes before ``ActorRolloutRefWorker`` in a class's bases.
 
@@ -256,7 +132,7 @@ class MethodWorker(MixedIn):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def snapshot_rollout_policy(self) -> None:
         """alpha <- pi_theta_t (Algorithm 1, line 4)."""
-        self._snapshot = kept(self._shards(), self._snapshot)
+        self._snapshot = host_copies(self._shards(), self._snapshot)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def act_as(self, which: str) -> None:
@@ -304,7 +180,7 @@ class MethodWorker(MixedIn):
     def save_shards(self, folder: str, which: str) -> None:
         """Write this rank's shards of a policy beside the current one. which: ALPHA or REFERENCE."""
         values = self._snapshot if which == ALPHA else shards_of(self.ref.engine.module, self.world_size)
-        save_file({str(i): s.contiguous() for i, s in enumerate(kept(values))}, self._file(folder, which))
+        save_file({str(i): s.contiguous() for i, s in enumerate(host_copies(values))}, self._file(folder, which))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_shards(self, folder: str, which: str) -> None:
@@ -312,7 +188,7 @@ class MethodWorker(MixedIn):
         tensors = load_file(self._file(folder, which))
         values = [tensors[str(i)] for i in range(len(tensors))]
         if which == ALPHA:
-            self._snapshot = kept(self._shards(), self._snapshot)
+            self._snapshot = host_copies(self._shards(), self._snapshot)
             for copy, value in zip(self._snapshot, values, strict=True):
                 copy.copy_(value)
         else:

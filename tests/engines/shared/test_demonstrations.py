@@ -11,7 +11,8 @@ from support.late import LATE
 
 from bapo import tasks
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
-from bapo.engines.shared.records import Ledger, group_rows
+from bapo.engines.shared.costs import StepCosts
+from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.methods import Batch
@@ -24,12 +25,14 @@ from bapo.tasks.mathematics import generator as mathematics_generator
 
 if LATE:
     from safetensors.torch import save_file
+    from support.sampling import step_sampler
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.prompts import Row, demonstrate
-    from bapo.engines.shared.rows import collate, pack_groups, unpack_groups
+    from bapo.engines.shared.packed_groups import pack_groups, unpack_groups
+    from bapo.engines.shared.prompts import PromptTokens
+    from bapo.engines.shared.responses import demonstrate
     from bapo.engines.shared.sampling import SamplingParameters
-    from bapo.engines.torch.rollout import Generator, StepSampler
+    from bapo.engines.torch.rollout import ResponseGenerator
 
 
 COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
@@ -75,7 +78,7 @@ def parameters(tokenizer, longest=20):
 def prompt(tokenizer, numbers, target):
     name = countdown_problems.problem_id(numbers, target)
     tokens = tokenizer(f"{' '.join(map(str, numbers))} : {target} =", add_special_tokens=False)["input_ids"]
-    return Prompt(name, Row(tuple(tokens), to_ground_truth(numbers, target, "chain")))
+    return Prompt(name, PromptTokens(tuple(tokens), to_ground_truth(numbers, target, "chain")))
 
 
 def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
@@ -103,17 +106,17 @@ def test_there_is_none_where_it_is_too_long_or_wrong(world, monkeypatch):
 
 def test_scores_are_the_log_probabilities_of_the_current_policy(world):
     _, model, tokenizer = world
-    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    ledger = Ledger()
-    groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, ledger)
+    groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, StepCosts())
     for rows in (None, 3):
-        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), rows)
+        sampler = step_sampler(model, generator, 1, rows=rows)
         for group, logprobs in zip(groups, sampler.score(groups), strict=True):
             assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
             np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)
-        tokens = sum(5 * len(p.row.tokens) for p in prompts) + ledger.generated_tokens
-        assert scored.forwards == tokens and scored.fresh_rollouts == scored.generated_tokens == 0
+        tokens = sum(5 * len(g.prompt.row.tokens) + int(g.samples.lengths.sum()) for g in groups)
+        assert sampler.costs.forward_tokens == tokens
+        assert sampler.costs.fresh_rollouts == sampler.costs.generated_tokens == 0
     assert sampler.score([]) == []
 
 
@@ -122,9 +125,9 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
 
 def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     _, model, tokenizer = world
-    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, Ledger())
+    one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, StepCosts())
     solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
     marked = replace(one, off_policy=np.array([False, True, False]))
     cut = replace(two, unfinished=np.array([True, False, True]), origin=REPLAYED)
@@ -149,11 +152,8 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
 
 def test_the_record_says_how_many_responses_are_not_this_steps(world):
     _, model, tokenizer = world
-    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
-    (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, Ledger())
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, StepCosts())
     mixed = replace(own, off_policy=np.array([False, False, True]))
     rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))
     assert [row["replayed"] for row in rows] == [0, 1, 3, 3]
-    # and a response of another policy is not counted into the divergence of the fresh ones
-    rows = collate([mixed], [(0, 0), (0, 2)], "cpu")
-    assert rows.origins == [FRESH, ""]

@@ -29,7 +29,7 @@ if LATE:
 
     from bapo.engines.shared import models
     from bapo.engines.shared.models import gguf, pretrained
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
 
 
 #: a run of seconds on a CPU

@@ -23,7 +23,7 @@ if LATE:
     from torch import nn
 
     from bapo.engines.fast import sampler as by_hand
-    from bapo.engines.shared.sampling import SamplingParameters, cut_off, draw, sample
+    from bapo.engines.shared.sampling import SamplingParameters, cut_off, sample, sample_tokens
 
     PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31))
 
@@ -282,13 +282,13 @@ def test_tokens_of_probability_zero_are_never_drawn():
     logits[2, 4] = -torch.inf
     edges = [2.0**-24, 1 - 2.0**-24]
     for u in [*edges, *np.linspace(0.01, 0.99, 50)]:
-        tokens, probabilities = draw(logits, torch.full((3,), u), PARAMETERS, torch.arange(3))
+        tokens, probabilities = sample_tokens(logits, torch.full((3,), u), PARAMETERS, torch.arange(3))
         assert tokens[2] == 1 and probabilities[2] == 1
         expected = 1 if u < 1 / (1 + np.e) else 4
         assert tokens[:2].tolist() == [expected] * 2
     many = torch.randn(500, 50, generator=torch.Generator().manual_seed(0))
     many[:, 45:] = -torch.inf
-    top, _ = draw(many, torch.full((500,), edges[1]), PARAMETERS, torch.arange(500))
+    top, _ = sample_tokens(many, torch.full((500,), edges[1]), PARAMETERS, torch.arange(500))
     assert top.max() <= 44
 
 

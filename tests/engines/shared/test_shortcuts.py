@@ -15,9 +15,9 @@ if LATE:
     import torch
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.rows import Rows
+    from bapo.engines.shared.batch_tensors import Rows
     from bapo.engines.shared.sampling import SamplingParameters, sample
-    from bapo.engines.torch.learner import values_of, with_value_head
+    from bapo.engines.torch.critic import values_of, with_value_head
 
 
 def numbers() -> tuple[list[bool], list[list[list[int]]], np.ndarray]:
@@ -30,7 +30,7 @@ def numbers() -> tuple[list[bool], list[list[list[int]]], np.ndarray]:
         scored = models.score(model, ids, starts, 2, entropy=True, lengths=lengths)
         critic = with_value_head(model)
         torch.nn.init.normal_(critic.get_output_embeddings().weight)
-        values = values_of(critic, Rows(ids, starts, lengths, torch.zeros(1, 2), ["fresh"]))
+        values = values_of(critic, Rows(ids, starts, lengths, torch.zeros(1, 2)))
     taken = [shortcut(part, model) is not None for part in ("sampler", "scoring")]
     return taken, [g.tokens.tolist() for g in groups], torch.cat([scored.logprobs, scored.entropy, values]).numpy()
 

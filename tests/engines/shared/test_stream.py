@@ -28,22 +28,22 @@ def stream(blocks: str) -> PromptStream:
 
 def test_an_epoch_has_every_prompt_once_and_a_position_is_the_whole_state() -> None:
     whole = PromptStream(PROMPTS, 1)
-    drawn = [p.id for p in whole.draw(10)]
+    drawn = [p.id for p in whole.next_prompts(10)]
     assert sorted(drawn[:5]) == sorted(drawn[5:]) == list("01234") and drawn[:5] != drawn[5:]
     resumed = PromptStream(PROMPTS, 1)
     resumed.position = 3
-    assert [p.id for p in resumed.draw(7)] == drawn[3:]
-    assert [p.id for p in stream("null").draw(10)] == drawn
+    assert [p.id for p in resumed.next_prompts(7)] == drawn[3:]
+    assert [p.id for p in stream("null").next_prompts(10)] == drawn
 
 
 def test_blocks_follow_each_other_and_the_last_has_no_end() -> None:
     hard, easy = {"1", "3"}, {"0", "2", "4"}
-    drawn = [p.id for p in stream("[4,3,3]").draw(16)]
+    drawn = [p.id for p in stream("[4,3,3]").next_prompts(16)]
     assert [set(drawn[:4]), set(drawn[4:8]), set(drawn[8:])] == [hard, easy, easy]
     assert [drawn[:4].count(i) for i in hard] == [2, 2]
     again = stream("[4,3,4]")
     again.position = 7
-    assert [p.id for p in again.draw(1)] == drawn[7:8] and {p.id for p in again.draw(6)} == hard
+    assert [p.id for p in again.next_prompts(1)] == drawn[7:8] and {p.id for p in again.next_prompts(6)} == hard
 
 
 @pytest.mark.parametrize(("task", "blocks"), [("countdown", "[7]"), ("mathematics", "[3]")])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from support.training import tiny
 
 from bapo import methods
 from bapo.algorithm.advantages import gae
-from bapo.algorithm.rollouts import Group
+from bapo.algorithm.rollouts import Estimates, Group
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
@@ -25,8 +27,9 @@ if LATE:
     from support import vision
 
     from bapo.engines.fast import scoring as scoring_qwen2
-    from bapo.engines.shared.rows import Rows, collate, index_of
-    from bapo.engines.torch.learner import Critic, values_of, with_value_head
+    from bapo.engines.shared.batch_tensors import Rows, collate, index_of
+    from bapo.engines.torch.critic import Critic, values_of, with_value_head
+    from bapo.engines.torch.trained_model import MetricMeans
     from bapo.engines.torch.trainer import train
 
 
@@ -54,10 +57,6 @@ def critic(model: torch.nn.Module, train: dict | None = None, **options) -> Crit
 def all_rows(made: list[Group]):
     index = index_of(made)
     return index, collate(made, index, "cpu")
-
-
-def ignore(*_) -> None:
-    """Where the metrics are not looked at."""
 
 
 def test_a_value_belongs_to_the_state_before_its_token() -> None:
@@ -94,7 +93,7 @@ def test_a_critic_sees_the_images(tokenizer, processor, monkeypatch: pytest.Monk
     assert prompts[0] == prompts[1]
     ids, starts, lengths, _, pictures, mask = vision.rows(prompts, own, [0, 1], [3, 3])
     ids[1] = ids[0]
-    rows = Rows(ids, starts, lengths, mask, ["fresh"] * 2, pictures)
+    rows = Rows(ids, starts, lengths, mask, pictures)
     fast = values_of(model, rows)
     assert (fast[0] - fast[1]).abs().max() > 1e-3
     monkeypatch.setattr(scoring_qwen2, "supports", lambda model: False)
@@ -106,7 +105,7 @@ def test_a_new_critic_values_everything_at_0_and_all_of_it_is_trained() -> None:
     fresh, names = critic(copy.deepcopy(policy)), dict(policy.named_parameters())
     assert not values_of(fresh.model, all_rows(groups())[1]).any()
     for part in (groups(), groups(seed=4)):  # from the second update on, when the head is no longer 0
-        fresh.step(part, [part], ignore)
+        fresh.update(fresh.estimated(part, MetricMeans()), MetricMeans())
     body = {n: p for n, p in fresh.model.named_parameters() if "lm_head" not in n}
     assert len(body) == len(names) and not any(torch.equal(p, names[n]) for n, p in body.items())
 
@@ -120,15 +119,17 @@ def test_advantages_are_those_of_the_values_before_the_update() -> None:
     for row, (g, i) in enumerate(index):
         rewards[row, made[g].samples.lengths[i] - 1] = made[g].rewards[i]
     expected, returns = gae(rewards, before, rows.mask.numpy(), 0.9, 0.7)
-    noted: dict[str, float] = {}
-    advantages, tokens = judge.step(made, [made[:2], made[2:]], lambda key, value, _: noted.update({key: value}))
-    np.testing.assert_allclose(np.concatenate([advantages[id(g)] for g in made]), expected, atol=1e-5)
+    metrics = MetricMeans()
+    estimated = judge.estimated(made, metrics)
+    tokens = sum(judge.update(part, metrics) for part in (estimated[:2], estimated[2:]))
+    np.testing.assert_allclose(np.concatenate([g.estimates.advantages for g in estimated]), expected, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([g.estimates.values for g in estimated]), before, atol=1e-5)
     assert tokens == sum(len(g.prompt.row.tokens) * g.size + g.samples.lengths.sum() for g in made)
     assert judge.updates == 2
     inside = rows.mask.numpy() > 0
     explained = 1 - np.var((returns - before)[inside], ddof=1) / np.var(returns[inside], ddof=1)
-    assert noted["explained_variance"] == pytest.approx(explained, abs=1e-3)
-    assert set(noted) == {"explained_variance", "value_loss", "value_clip_fraction", "critic_gradient_norm"}
+    assert metrics.means()["explained_variance"] == pytest.approx(explained, abs=1e-3)
+    assert set(metrics.means()) == {"explained_variance", "value_loss", "value_clip_fraction", "critic_gradient_norm"}
 
 
 def test_micro_batches_change_nothing() -> None:
@@ -136,7 +137,9 @@ def test_micro_batches_change_nothing() -> None:
     for size in (None, 3):
         one = critic(tiny(0), {"micro_batch_size": size})
         for _ in range(2):
-            one.step(made, [made[:2], made[2:]], ignore)
+            estimated = one.estimated(made, MetricMeans())
+            for part in (estimated[:2], estimated[2:]):
+                one.update(part, MetricMeans())
         found.append(values_of(one.model, all_rows(made)[1]).detach())
     assert found[0].abs().max() > 1e-3
     torch.testing.assert_close(*found, atol=2e-6, rtol=1e-4)
@@ -151,7 +154,8 @@ def test_the_policy_learns_from_the_tokens_own_advantages() -> None:
     _, rows = all_rows(made)
     score = scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0].detach()
     made[0].samples.logprobs[:] = score.numpy()
-    learner._one_update(1, made, None, {id(made[0]): advantages.astype(np.float32)}, ignore)
+    estimates = Estimates(advantages, advantages, advantages.astype(np.float32))
+    learner._one_update(1, [replace(made[0], estimates=estimates)], 0, MetricMeans(), defaultdict(list))
     change = (scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0] - score).detach()
     assert (change.numpy() * advantages)[rows.mask.numpy() > 0].mean() > 0
     gained = [(change.numpy()[rows.mask.numpy() * (advantages == sign) > 0]).mean() for sign in (1, -1)]
@@ -163,7 +167,7 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
     with torch.no_grad():
         one.model.lm_head.weight.fill_(float("inf"))
     with pytest.raises(UserError, match=r"update 1; .*method\.critic_rate"):
-        one.step(made, [made], ignore)
+        one.update(one.estimated(made, MetricMeans()), MetricMeans())
 
 
 # ------------------------------------------------------------------------------------------------ runs

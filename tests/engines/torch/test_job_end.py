@@ -8,11 +8,12 @@ import pytest
 from support.late import LATE
 
 from bapo.__main__ import main
-from bapo.engines.shared.records import PARTING, JobClock
+from bapo.engines.shared.schedule import END_MARGIN, RunClock
 from bapo.errors import Interrupted
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
+from bapo.experiments.schema import CheckpointConfig
 from bapo.gpu import allocation
 
 if LATE:
@@ -71,33 +72,52 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
+def clock_of(job_end: float | None, minutes: float | None) -> RunClock:
+    """A clock of a run with a checkpoint every 10 steps."""
+    return RunClock(job_end, CheckpointConfig(every=10, minutes=minutes))
+
+
 def test_a_clock_that_is_set_back_delays_no_checkpoint(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
-    clock = JobClock(None, 1.0)
+    clock = clock_of(None, 1.0)
     monkeypatch.setattr(time, "time", lambda: now[0] - 7200)
     now[0] += 60
-    clock.step_ended()
-    assert clock.checkpoint_due() and clock.step == 60
+    assert clock.step_ended(1, False, False) == (True, "")
+    assert clock.longest_step == 60
+
+
+@pytest.mark.parametrize(
+    ("step", "finished", "requested", "end"),
+    [
+        (9, False, False, (False, "")),
+        (10, False, False, (True, "")),
+        (9, True, False, (True, "")),
+        (9, False, True, (True, "as asked")),
+        (9, True, True, (True, "")),  # what is over is not stopped
+    ],
+)
+def test_a_step_is_followed_by_a_checkpoint_when_one_is_due(
+    now: list[float], step: int, finished: bool, requested: bool, end: tuple[bool, str]
+) -> None:
+    assert clock_of(None, None).step_ended(step, finished, requested) == end
 
 
 def test_a_checkpoint_is_due_after_its_minutes_and_a_run_stops_before_the_end_of_its_job(now: list[float]) -> None:
-    clock = JobClock(1000 + 600, 1.5)
+    clock = clock_of(1000 + 700, 1.5)
     now[0] += 89
-    assert not clock.checkpoint_due() and not JobClock(None, None).checkpoint_due()
+    assert clock.step_ended(1, False, False) == (False, "")  # 611 left, two steps of 89 and a third for a checkpoint
     now[0] += 11
-    assert clock.checkpoint_due()
-    clock.step_ended()  # 500 left; two steps of 100 and a checkpoint that is taken for a third
-    assert not clock.ending()
+    assert clock.step_ended(2, False, False) == (True, "")
     now[0] += 20
     clock.checkpoint_written()
-    assert not clock.checkpoint_due()
-    now[0] += 90
-    clock.step_ended()  # 390 left; the longest step took 110 with the checkpoint before it
-    assert not clock.ending() and clock.step == 110
-    now[0] += 390 - (3 * 110 + PARTING)
-    assert not clock.ending()
+    now[0] += 89
+    assert clock.step_ended(3, False, False) == (False, "")  # 491 left; the step took 109 with the checkpoint before it
+    assert clock.longest_step == 109
+    now[0] += 491 - (3 * 109 + END_MARGIN)
+    clock.mark = now[0]
+    clock.checkpoint_written()
+    assert clock.step_ended(4, False, False) == (False, "")
     now[0] += 1
-    assert clock.ending()
-    assert clock.left() == "5.7 minutes before the end of its job"
+    assert clock.step_ended(5, False, False) == (True, "5.6 minutes before the end of its job")
 
 
 def test_the_end_is_the_settings_before_slurms(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:

@@ -22,8 +22,8 @@ if LATE:
     from transformers import PreTrainedModel
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.prompts import Row
-    from bapo.engines.torch.learner import masters_of, round_into
+    from bapo.engines.shared.prompts import PromptTokens
+    from bapo.engines.torch.trained_model import masters_of, round_into
     from bapo.engines.torch.trainer import train
 
 
@@ -39,7 +39,7 @@ def groups_of(model: PreTrainedModel) -> list[Group]:
         with torch.no_grad():
             scored = models.score(model, ids, torch.full((4,), len(prompt)), tokens.shape[1]).logprobs
         samples = Samples(tokens, counts, scored.numpy())
-        made.append(Group(Prompt(f"p{n}", Row(prompt, "")), np.arange(4) % 2, 1, 0, samples))
+        made.append(Group(Prompt(f"p{n}", PromptTokens(prompt, "")), np.arange(4) % 2, 1, 0, samples))
     return made
 
 

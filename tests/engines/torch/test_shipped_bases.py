@@ -43,7 +43,7 @@ def test_the_job_writes_the_files_own_weights_and_no_documents(tmp_path):
     from safetensors.torch import load_file
 
     from bapo.engines.shared import models
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
 
     config = configuration("countdown", tmp_path)
     summary = train_base(config)
@@ -58,7 +58,7 @@ def test_the_job_writes_the_files_own_weights_and_no_documents(tmp_path):
 
 
 def test_a_damaged_file_is_named(tmp_path, experiments):
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
 
     with (experiments / "base" / "laptop_countdown.safetensors").open("r+b") as file:
         file.seek(-1, 2)
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_named(tmp_path, experiments):
 def test_a_base_trained_anew_is_as_strong(tmp_path):
     """Its sums differ on another processor, and so do its weights: accuracy varied by a point between such bases."""
     from bapo.engines.shared.models import pretrained
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.evaluation.run import evaluate
     from bapo.tasks.job import make_data
 

@@ -34,8 +34,9 @@ from bapo.tasks.countdown.task import Countdown
 if LATE:
     from support.resumed import assert_same
 
+    from bapo.engines.shared.records import model_folder
     from bapo.engines.torch import checkpoints
-    from bapo.engines.torch.rollout import Generator
+    from bapo.engines.torch.rollout import ResponseGenerator
     from bapo.engines.torch.trainer import train
 
 
@@ -146,13 +147,13 @@ def test_the_probe_before_training_is_made_once_for_all_methods_of_a_seed(
     kept = base_directory(config) / "probe" / f"{probe_identity(config, 'cpu')}.parquet"
     if damaged:
         kept.write_bytes(kept.read_bytes()[:-20])
-    generate = Generator.generate
+    generate = ResponseGenerator.generate
 
-    def noted(self: Generator, model: object, prompts: list, size: int, purpose: tuple, *rest: int) -> list:
+    def noted(self: ResponseGenerator, model: object, prompts: list, size: int, purpose: tuple, *rest: int) -> list:
         made.append((purpose, rest[1]))
         return generate(self, model, prompts, size, purpose, *rest)
 
-    monkeypatch.setattr(Generator, "generate", noted)
+    monkeypatch.setattr(ResponseGenerator, "generate", noted)
     train(config)
     assert [purpose for purpose, version in made if purpose[0] == "probe" and version == 0] == (
         [("probe", "train"), ("probe", "probe")] if damaged else []
@@ -274,7 +275,7 @@ def test_damaged_checkpoint_is_named_and_passed_over(
     overrides, folder = twin(tiny_world, undisturbed, "damaged")
     shutil.copytree(undisturbed, folder)
     (folder / files.SUMMARY).unlink()
-    newest = checkpoints.folder_of(folder, 6) / "trainer" / "optimizer.safetensors"
+    newest = model_folder(folder, 6) / "trainer" / "optimizer.safetensors"
     newest.write_bytes(newest.read_bytes()[:-10])
     train(compose_config(overrides))
     assert "optimizer.safetensors is missing or damaged" in capsys.readouterr().err
@@ -355,9 +356,9 @@ def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
     shutil.copytree(undisturbed, folder)
     (folder / files.SUMMARY).unlink()
     for step in checkpoints.steps_with_trainer(folder):
-        (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
+        (model_folder(folder, step) / "trainer" / "state.json").write_text("{")
     assert killed(overrides, lambda changed: changed[-1].startswith(".step_000004"))
-    assert checkpoints.newest_intact(folder)[0] == checkpoints.folder_of(folder, 2)
+    assert checkpoints.newest_intact(folder)[0] == model_folder(folder, 2)
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
 
@@ -412,7 +413,7 @@ def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[st
     overrides, folder = twin(tiny_world, undisturbed, "finished")
     train(compose_config([*overrides, "checkpoint.keep_state=false"]))
     assert checkpoints.steps_with_trainer(folder) == [6]
-    last = checkpoints.folder_of(folder, 6)
+    last = model_folder(folder, 6)
     assert sorted(p.name for p in (last / "trainer").iterdir()) == sorted(["state.json", *files.TABLES])
     assert (last / "trainer" / "state.json").stat().st_size < 200  # nothing of the buffers, which this run has
     assert not files.damaged_files(last, files.read_json(last / "checksums.json"))

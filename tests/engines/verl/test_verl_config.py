@@ -221,7 +221,7 @@ def test_ray_gets_the_cpus_that_it_would_wait_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_probe_rows_count_by_set_and_problem(tiny_world: list[str]) -> None:
-    found = recorder.Recorder(composed(*tiny_world, "probe.samples=2"), None, None)
+    found = recorder.VerlRecorder(composed(*tiny_world, "probe.samples=2"), None, None)
     entries = [("train", "a", 1.0), ("train", "a", 0.0), ("probe", "a", 1.0), ("probe", "a", 1.0)]
     found.add_probe(5, entries, problems=2)
     rows = found.tables.rows[PROBE]
@@ -233,7 +233,7 @@ def test_probe_rows_count_by_set_and_problem(tiny_world: list[str]) -> None:
 
 
 def test_a_steps_row_says_where_verls_time_and_memory_went(tiny_world: list[str]) -> None:
-    found = recorder.Recorder(composed(*tiny_world), None, None)
+    found = recorder.VerlRecorder(composed(*tiny_world), None, None)
     timing = {"step": 9.0, "update_actor": 2.0, "adv": 0.5, "update_weights": 0.75, "compare": 0.25}
     gpu = {"actor/perf/max_memory_allocated_gb": 3.0}
     for step, metrics in ((1, gpu), (2, {"actor/perf/max_memory_allocated_gb": 0})):

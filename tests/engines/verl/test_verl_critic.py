@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -34,11 +34,12 @@ from verl.workers.utils.padding import response_from_nested
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import FRESH, ORIGINS
-from bapo.engines.torch.learner import Critic
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.trained_model import MetricMeans
 from bapo.engines.verl import cpu, verl_config
 from bapo.engines.verl import critic as verl_critic
-from bapo.engines.verl.batches import LAYOUT, lay_out
-from bapo.engines.verl.worker import policy_loss
+from bapo.engines.verl.batch_layout import LAYOUT, lay_out
+from bapo.engines.verl.learner import policy_loss
 from bapo.experiments import compose as configuration
 
 OPTIONS = {
@@ -99,11 +100,8 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     assert {g.origin for g in groups} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
     critic = torch_critic(method)
     start = copy.deepcopy(critic.model)
-    noted: dict[str, float] = {}
-    parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, groups)
-    told: dict[str, Any] = {}  # what each update is given; none is made here
-    critic._one_update = lambda _, old, returns, __: told.update(values=old, returns=returns) or 0
-    advantages, _ = critic.step(groups, parts, lambda key, value, _: noted.update({key: value}))
+    estimation = MetricMeans()
+    parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, critic.estimated(groups, estimation))
 
     # verl's side: the rows of the whole batch, padded for the ranks
     layout = lay_out(method, parts, OmegaConf.create(TRAIN), ranks, step)
@@ -115,13 +113,13 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
 
     places = torch.argsort(torch.tensor(layout.order))[: layout.rows]  # where each real row went
     expected = [(g, i) for part in parts for g in part for i in range(g.size)]
-    for table, field in ((told["values"], "values"), (told["returns"], "returns"), (advantages, "advantages")):
+    for field in ("values", "returns", "advantages"):
         nested_rows = whole[field].unbind()
         for place, (g, i) in zip(places, expected, strict=True):
             n = int(g.samples.lengths[i])
-            np.testing.assert_allclose(nested_rows[place].numpy(), table[id(g)][i, :n], atol=1e-5)
-    assert metrics["bapo/explained_variance"] == pytest.approx(noted["explained_variance"], abs=1e-4)
-    flat = np.concatenate([advantages[id(g)][i, : g.samples.lengths[i]] for g, i in expected])
+            np.testing.assert_allclose(nested_rows[place].numpy(), getattr(g.estimates, field)[i, :n], atol=1e-5)
+    assert metrics["bapo/explained_variance"] == pytest.approx(estimation.means()["explained_variance"], abs=1e-4)
+    flat = np.concatenate([g.estimates.advantages[i, : g.samples.lengths[i]] for g, i in expected])
     assert abs(flat.mean()) < 1e-5 and flat.std(ddof=1) == pytest.approx(1.0, abs=1e-4)
 
     # each mini-batch from the same weights: the critic's loss and gradients, then the policy's
@@ -133,12 +131,16 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     for number, part in enumerate(parts):
         own = torch_critic(method)
         own.model.load_state_dict(start.state_dict())
-        own._one_update(part, told["values"], told["returns"], lambda key, value, _: noted.update({key: value}))
+        metrics = MetricMeans()
+        own.update(part, metrics)
+        means = metrics.means()
         mine = [rows[r * share + number * width : r * share + (number + 1) * width] for r in range(ranks)]
         function = verl_critic.partial(verl_critic.value_loss, method=method)
         loss, gradients, sums = accumulated(ValueEngine, model, mine, function)
-        assert loss == pytest.approx(noted["value_loss"], abs=1e-5)
-        assert sums["value_clip_fraction_sum"] / sums["tokens"] == pytest.approx(noted["value_clip_fraction"], abs=1e-6)
+        assert loss == pytest.approx(means["value_loss"], abs=1e-5)
+        assert sums["value_clip_fraction_sum"] / sums["tokens"] == pytest.approx(
+            metrics.means()["value_clip_fraction"], abs=1e-6
+        )
         named = dict(own.model.named_parameters())
         for key, gradient in gradients.items():
             twin = named[key.replace("score.", "lm_head.")].grad
@@ -146,10 +148,10 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         assert max(float(g.abs().max()) for g in gradients.values()) > 1e-3
 
         learner = torch_learner(method, policy, reference, own)
-        learner._one_update(step, part, None, advantages, lambda key, value, _: noted.update({key: value}))
+        learner._one_update(step, part, 0, metrics, defaultdict(list))
         function = verl_critic.partial(policy_loss, method=method)
         loss, gradients, _ = accumulated(Engine, policy, mine, function)
-        assert loss == pytest.approx(noted["loss"], abs=1e-5)
+        assert loss == pytest.approx(metrics.means()["loss"], abs=1e-5)
         named = dict(learner.model.named_parameters())
         for key, gradient in gradients.items():
             torch.testing.assert_close(gradient, named[key].grad, atol=1e-5, rtol=1e-5)

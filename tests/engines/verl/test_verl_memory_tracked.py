@@ -1,6 +1,6 @@
 """The sums of ``memory.py`` against torch's own memory tracker: tensors without content, ranks without processes.
 
-The update is the one that ``gpu-check`` makes on a card (micro.py), of two micro-batches. What flash-attn saves,
+The update is the one that ``gpu-check`` makes on a card (micro_batch.py), of two micro-batches. What flash-attn saves,
 torch's attention on CPU cores saves too.
 """
 
@@ -18,7 +18,7 @@ from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from bapo.engines.verl import memory, micro
+from bapo.engines.verl import memory, micro_batch
 from bapo.experiments import compose as configuration
 
 SMALL, LARGE = ("single_gpu", "mathematics"), ("paper", "mathematics")
@@ -63,14 +63,14 @@ def tracked(config: transformers.PretrainedConfig, ranks: int, tokens: int) -> i
 
 
 def _tracked(config: transformers.PretrainedConfig, mesh: DeviceMesh, tokens: int) -> int:
-    model = micro.sharded(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32), mesh)
-    optimizer, ids = micro.optimiser_of(model), torch.zeros(1, tokens, dtype=torch.long)
+    model = micro_batch.sharded(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32), mesh)
+    optimizer, ids = micro_batch.optimiser_of(model), torch.zeros(1, tokens, dtype=torch.long)
     tracker = FSDPMemTracker(model, optimizer)
     tracker.track_inputs((ids,))
     with tracker:
         for number in range(2):
             if number:
                 tracker.reset_mod_stats()
-            micro.pass_through(model, ids)
+            micro_batch.pass_through(model, ids)
         optimizer.zero_grad()
     return sum(device["Total"] for device in tracker.get_tracker_snapshot("peak").values())

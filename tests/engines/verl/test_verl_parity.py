@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -42,10 +40,10 @@ from verl.workers.utils.padding import response_to_nested
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
-from bapo.engines.shared.records import effective_sample_size
-from bapo.engines.torch.learner import Learner, tails
-from bapo.engines.verl.batches import LAYOUT, counts_of, kept_step_logprobs, lay_out, spread
-from bapo.engines.verl.worker import divergence, largest_ratios, policy_loss
+from bapo.engines.shared.loss_inputs import Denominators
+from bapo.engines.torch.trained_model import MetricMeans
+from bapo.engines.verl.batch_layout import LAYOUT, has_token_advantages, kept_step_logprobs, lay_out, marks_of, spread
+from bapo.engines.verl.learner import policy_loss, terms_of_responses
 
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
 BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
@@ -149,11 +147,8 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     groups, phase = made[step].groups, made[step].phase
     for part in mini_batches(method, OmegaConf.create(TRAIN), SEED, step + 1, groups):
         learner = torch_learner(method, model, reference)
-        noted: dict[str, float] = {}
-        step_logprobs = learner._step_logprobs(part)
-        learner._one_update(
-            step + 1, part, step_logprobs, None, lambda key, value, _, noted=noted: noted.update({key: value}), phase
-        )
+        metrics = MetricMeans()
+        learner._one_update(step + 1, learner._with_step_logprobs(part), phase, metrics, defaultdict(list))
         loss, gradients, advantage = verl_update(method, part, model, reference, ranks, step + 1, phase)
         own = [values for g in part for values in method.advantages(g)]
         lengths = np.concatenate([g.samples.lengths for g in part])
@@ -161,55 +156,19 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
             np.testing.assert_allclose(
                 row[:n], np.broadcast_to(values, (n,)) if values.ndim == 0 else values[:n], atol=1e-5
             )
-        assert loss == pytest.approx(noted["loss"], abs=1e-5)
+        assert loss == pytest.approx(metrics.means()["loss"], abs=1e-5)
         assert max(float(g.abs().max()) for g in gradients) > 1e-3
         for gradient, parameter in zip(gradients, learner.parameters, strict=True):
             torch.testing.assert_close(gradient, parameter.grad, atol=1e-5, rtol=1e-5)
 
 
-def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
-    """TV, the surrogate of eq. 22, clips and ratios by origin: three responses with whole ratios 2, 1/2 and 1 (X3)."""
-    logprobs = torch.log(torch.tensor([[2.0, 1.0], [0.25, 2.0], [1.0, 7.0]]))
-    mask = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])  # the last response has one token
-    advantages, origins = torch.tensor([1.0, -3.0, 0.5]), [FRESH, FRESH, REPLAYED]
-    clipped = torch.tensor([0.5, 0.25, 1.0])
-    rows = SimpleNamespace(behaviour_logprobs=torch.zeros(3, 2), origins=origins)
-    noted: dict[str, tuple[float, float]] = {}
-    ratios: dict[int, list[np.ndarray]] = defaultdict(list)
-    Learner._note_divergence(
-        *(logprobs, rows, advantages, mask, clipped),
-        lambda name, value, weight: noted.update({name: (value, weight)}),
-        ratios,
-    )
-    # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
-    expected = {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
-    expected |= {"clipped_x1": (0.375, 2), "clipped_x3": (1.0, 1), "ratio_x1": (1.25, 2), "ratio_x3": (1.0, 1)}
-    # by the sign of the advantage: 0.5 above and 0.25 below, of two responses
-    expected |= {"clipped_upper_x1": (0.25, 2), "clipped_upper_x3": (1.0, 1)}
-    expected |= {"clipped_lower_x1": (0.125, 2), "clipped_lower_x3": (0.0, 1)}
-    expected |= {"ratio_squared_x1": (2.125, 2), "ratio_squared_x3": (1.0, 1)}
-    values = {name: value for name, (value, _) in noted.items()}
-    # the last bit of exp and log differs from processor to processor
-    assert values == pytest.approx({name: value for name, (value, _) in expected.items()})
-    assert {name: weight for name, (_, weight) in noted.items()} == {
-        name: weight for name, (_, weight) in expected.items()
+def test_verl_gets_sums_and_numbers_and_the_largest_of_each_term() -> None:
+    terms = {"tv_x1": torch.tensor([0.5, 0.25]), "ratio_x1": torch.tensor([2.0, 0.5]), "ratio_x2": torch.tensor([])}
+    assert {name: metric.aggregate() for name, metric in terms_of_responses(terms).items()} == {
+        **{"bapo/tv_x1_sum": 0.75, "bapo/tv_x1_count": 2.0},
+        **{"bapo/ratio_x1_sum": 2.5, "bapo/ratio_x1_count": 2.0, "bapo/ratio_max_x1": 2.0},
+        **{"bapo/ratio_x2_sum": 0.0, "bapo/ratio_x2_count": 0.0, "bapo/ratio_max_x2": 0.0},
     }
-    assert effective_sample_size(values, 1) == pytest.approx(2.5**2 / (2 * 4.25))
-    assert effective_sample_size(values, 3) == 1.0 and math.isnan(effective_sample_size(values, 2))
-    # of 2 and 1/2 the 99th percentile lies 1% of their distance below the greater
-    tail = {"ratio_p99_x1": 1.985, "ratio_max_x1": 2.0, "ratio_p99_x3": 1.0, "ratio_max_x3": 1.0}
-    assert tails(ratios) == pytest.approx(tail)
-    number = torch.tensor([ORIGINS.index(origin) for origin in origins])
-    largest = largest_ratios(logprobs, torch.zeros(3, 2), mask, number)
-    assert {name: metric.aggregate() for name, metric in largest.items()} == pytest.approx(
-        {"bapo/ratio_max_x1": 2.0, "bapo/ratio_max_x2": 0.0, "bapo/ratio_max_x3": 1.0}
-    )
-    found = divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask, clipped)
-    for name, (value, weight) in noted.items():
-        assert float(found[f"{name}_count"]) == weight
-        assert float(found[f"{name}_sum"]) == pytest.approx(value * weight)
-    assert float(found["surrogate_x2_count"]) == 0.0
-    assert not any(n.startswith("surrogate") for n in divergence(logprobs, logprobs, mask, number, None, clipped))
 
 
 def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
@@ -226,18 +185,11 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     assert origin == [0, 0, 0, 3] * 3 + [3, 3] + [-1] * 10
     assert replayed == [0, 0, 0, 1] * 3 + [1, 1] + [1] * 10  # padding of a supervised mini-batch looks like the rest
     lengths = [g.samples.lengths for g in mixed]
-    assert counts_of(torch.from_numpy(columns[:1])) == {
-        "step": 7,
-        "nominal_sequences": MINI * G,
-        "first_sequences": 9,
-        "second_sequences": 3,
-        "first_tokens": sum(int(n[:3].sum()) for n in lengths),
-        "second_tokens": sum(int(n[3]) for n in lengths),
-        "token_advantages": 0,
-        "phase": 0,
-    }
-    second = counts_of(torch.from_numpy(columns[12:13]))
-    assert (second["first_sequences"], second["second_sequences"], second["first_tokens"]) == (0, 2, 0)
+    first, second = (marks_of(torch.from_numpy(columns[rows])) for rows in (slice(1), slice(12, 13)))
+    tokens = sum(int(n[:3].sum()) for n in lengths), sum(int(n[3]) for n in lengths)
+    assert first.denominators == Denominators(MINI * G, sum(tokens), (9, 3), tokens)
+    assert (first.step, first.phase, has_token_advantages(torch.from_numpy(columns))) == (7, 0, False)
+    assert second.denominators.part_sequences == (0, 2) and second.denominators.part_tokens[0] == 0
     half = layout.rows_per_update // 2
     for rank in range(2):  # each rank: six rows of the first mini-batch, then one solution and padding
         run = [row for row in layout.order[rank * 2 * half : (rank + 1) * 2 * half]]

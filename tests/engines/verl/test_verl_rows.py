@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt
-from bapo.engines.verl.rows import Live, StepRows, samples_of
-from bapo.engines.verl.sampler import StepSampler
+from bapo.engines.verl.step_sampler import VerlStepSampler
+from bapo.engines.verl.transfer_rows import FinishedRows, StepRows, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
 
 
@@ -21,14 +21,15 @@ def group(name: str, logprobs: list[list[float]], rewards: list[float] | None = 
     return Group(Prompt(name), np.array(rewards or [0.0] * len(logprobs), dtype=np.float32), 1, 0, samples, FRESH)
 
 
-class Kept(StepRows):
+class RecordingRows(StepRows):
     """Writes down what would be put into TransferQueue, and what would be removed."""
 
     def __init__(self, groups: dict[str, Group]) -> None:
         super().__init__(None, None, None)
         for uid, g in groups.items():
-            rows = {f"{uid}_{i}_0": {"of": uid} for i in range(g.size)}
-            self.live[id(g.samples)] = Live(g.samples, g.prompt.id, g.rewards.tolist(), rows)
+            tags = {f"{uid}_{i}_0": {"of": uid} for i in range(g.size)}
+            g.samples.rows = tuple(tags)
+            self.finished[g.samples.rows] = FinishedRows(g.prompt.id, g.rewards.tolist(), tags)
         self.put_again: list[Group] = []
         self.removed: list[str] = []
 
@@ -43,7 +44,7 @@ class Kept(StepRows):
 def test_only_rows_that_say_what_the_group_says_are_trained_on_as_they_are() -> None:
     """Coin flips for rewards, another prompt's responses, a part of a group and a second pass get rows of their own."""
     live = {uid: group(f"p-{uid}", [[-1.0], [-2.0]], [0.0, 1.0]) for uid in "abcde"}
-    rows = Kept(live)
+    rows = RecordingRows(live)
     flipped = replace(live["b"], rewards=np.array([1.0, 1.0], dtype=np.float32))
     elsewhere, part = replace(live["c"], prompt=Prompt("p-x")), live["d"].select([0])
     found = rows.batch([live["a"], flipped, replace(live["a"]), elsewhere, part])
@@ -54,16 +55,16 @@ def test_only_rows_that_say_what_the_group_says_are_trained_on_as_they_are() -> 
     assert sorted(rows.removed) == [f"{uid}_{i}_0" for uid in "bcde" for i in (0, 1)]
 
 
-class Scoring(StepSampler):
-    """A sampler whose trainer gives every token 0.25 less than the rollout engine did, and 1 less under pi_theta."""
+class Scoring(VerlStepSampler):
+    """A sampler whose workers give every token 0.25 less than the rollout engine did, and 1 less under pi_theta."""
 
     def __init__(self, fresh: list[Group]) -> None:
         self.acted: list[str] = []
         workers = SimpleNamespace(act_as=self.acted.append)
-        super().__init__(SimpleNamespace(actor_rollout_wg=workers), step=3, budget=None)
+        super().__init__(SimpleNamespace(weights=SimpleNamespace(workers=workers)), step=3, budget=None)
         self._fresh, self.scored = fresh, 0
 
-    def _scored(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
+    def _score(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
         self.scored = len(groups)
         gap = 0.25 if self.acted[-1] == DELAYED else 1.0
         # what lies behind a response's end does not count
@@ -76,7 +77,7 @@ def test_a_delayed_policys_responses_are_scored_by_that_policy() -> None:
     assert step.mismatch(delayed=True) == {"mismatch_mean": 0.25, "mismatch_max": 0.25}
     assert step.acted == [DELAYED, CURRENT]  # whoever scores next means the current policy
     assert step.mismatch(delayed=False)["mismatch_max"] == 1.0
-    assert step.ledger.forwards == 0 and not any(step.ledger.seconds.values())  # no cost of the method's
+    assert step.costs.forward_tokens == 0 and not any(step.costs.seconds.values())  # no cost of the method's
 
 
 @pytest.mark.parametrize(("finished", "scored"), [(0, 0), (1, 1), (40, 3)])

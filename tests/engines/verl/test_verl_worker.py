@@ -26,7 +26,7 @@ from bapo.engines.verl.worker import (
     REFERENCE,
     GPUMethodWorker,
     MethodWorker,
-    kept,
+    host_copies,
     shards_of,
     swapped,
 )
@@ -62,7 +62,7 @@ def two_ranks(rank: int, folder: str) -> None:
 def on_one_rank(rank: int, folder: str, offloaded: bool) -> None:
     model = sharded(offloaded)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
-    alpha, alphas = kept(shards_of(model, RANKS)), whole(model)
+    alpha, alphas = host_copies(shards_of(model, RANKS)), whole(model)
     assert sum(s.numel() for s in alpha) * RANKS == pytest.approx(sum(p.numel() for p in alphas), abs=2 * 4 * RANKS)
 
     model(torch.ones(4, 6)).sum().backward()
@@ -70,7 +70,7 @@ def on_one_rank(rank: int, folder: str, offloaded: bool) -> None:
     with torch.no_grad():
         model(torch.ones(2, 6))  # an evaluation: the last layer's parameters are gathered now
     assert not hasattr(next(model[1].parameters()), "to_local")
-    current = kept(shards_of(model, RANKS))
+    current = host_copies(shards_of(model, RANKS))
     assert [s.shape for s in current] == [s.shape for s in alpha]
     news = whole(model)
     assert not any(torch.equal(a, b) for a, b in zip(alphas, news, strict=True))

@@ -272,9 +272,9 @@ DIAGRAMS = [
 
 def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one difference: verl ends a response that draws an image's placeholder, which a barely trained model does."""
-    from bapo.engines.shared import prompts
+    from bapo.engines.shared import responses
 
-    draw = prompts.sample
+    draw = responses.sample
 
     def sample(model, *arguments, **options):
         found = draw(model, *arguments, **options)
@@ -287,14 +287,14 @@ def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
                     samples.tokens[i, marks.argmax()] = config.get_text_config().eos_token_id
         return found
 
-    monkeypatch.setattr(prompts, "sample", sample)
+    monkeypatch.setattr(responses, "sample", sample)
 
 
 @pytest.mark.full
 def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny Qwen2.5-VL: images through verl's dataset, rollout, re-evaluation, replay and forward pass."""
     from bapo.engines.shared import models
-    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.base_model import train_base
     from bapo.tasks.job import make_data
 
     bapo = ["method=bapo", "method.v=2", "method.m=2", "train.steps=5", "checkpoint.every=5"]

@@ -112,7 +112,7 @@ def blank(config: Config) -> PreTrainedModel:
     )
 
 
-#: what families read and their configurations do not name
+#: values that families read and their configurations do not name
 _UNNAMED = {"head_dim", "rope_theta"}
 
 
@@ -203,11 +203,17 @@ def score(
 ) -> Scored:
     """Return the log-probabilities of response tokens under ``model``.
 
-    ids: int64 [N, L], prompt then response, padded on the right (a causal model never looks right, so no mask is
-    needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
-    beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
-    lengths: int64 [N], the responses' own lengths; with them small Qwen2 and Llama models take the fast forward.
-    pictures: of each row's prompt, if any; the vision tower sees equal ones (the same object) once.
+    Positions beyond a sequence's end give numbers that the caller masks.
+
+    Args:
+        model: a Hugging Face causal language model
+        ids: int64 [N, L], prompt then response, padded on the right: a causal model never looks there
+        starts: int64 [N], where each response begins, at least 1
+        width: T, the longest response
+        temperature: divides the logits, as in sampling
+        entropy: whether the entropy is returned
+        lengths: int64 [N], of the responses; with them small Qwen2 and Llama models take the fast forward
+        pictures: of each row's prompt, if any; the vision tower reads equal ones (the same object) once
     """
     fast = shortcut("scoring", model) if lengths is not None else None
     if fast is not None:

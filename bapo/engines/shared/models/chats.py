@@ -18,7 +18,7 @@ from bapo.store.files import Json
 from bapo.tasks.generated import CHAT_TEMPLATE
 from bapo.validate import plain
 
-#: attribute of a tokenizer: the ids of sampling.stop_tokens
+#: the attribute of a tokenizer that holds the ids of sampling.stop_tokens
 ENDS = "more_end_ids"
 
 
@@ -44,10 +44,10 @@ def stop_ids(tokenizer: PreTrainedTokenizerBase, config: Config) -> list[int]:
     ids = []
     for token in config.sampling.stop_tokens:
         # verl prepares the tokenizer for every response, so this must not build the whole vocabulary
-        named = tokenizer.convert_tokens_to_ids(token)
+        token_id = tokenizer.convert_tokens_to_ids(token)
         written = tokenizer(token, add_special_tokens=False)["input_ids"]
-        if isinstance(named, int) and tokenizer.convert_ids_to_tokens(named) == token:
-            written = [named]
+        if isinstance(token_id, int) and tokenizer.convert_ids_to_tokens(token_id) == token:
+            written = [token_id]
         if len(written) != 1:
             raise UserError(f"sampling.stop_tokens={token}: no token of model={config.model.name}; choose another")
         ids.append(int(written[0]))
@@ -65,6 +65,6 @@ def _render(
     """Render a conversation behind the system's message, where it has none."""
     if system is not None and messages and messages[0]["role"] != "system":
         text = isinstance(messages[0]["content"], str)
-        told = {"role": "system", "content": system if text else [{"type": "text", "text": system}]}
-        messages = [told, *messages]
+        instruction = {"role": "system", "content": system if text else [{"type": "text", "text": system}]}
+        messages = [instruction, *messages]
     return render(messages, *rest, **{**more, **options})

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 #: Images that the processor takes at a time.
 _CHUNK = 64
-#: the image tokens that a frozen tower made, and the version of its weights
+#: by model, the version of its frozen tower's weights, and the image tokens that these made
 _SEEN: WeakKeyDictionary[PreTrainedModel, tuple[int, WeakKeyDictionary[Images, Tensor]]] = WeakKeyDictionary()
 
 
@@ -50,12 +50,13 @@ class Images:
     image_grid_thw: np.ndarray
 
 
-@dataclass
-class View:
+@dataclass(eq=False)  # the same prompt with the same images is the same object
+class PromptView:
     """One prompt as the language model takes it.
 
-    features: [image tokens, hidden], the vision tower's output; places: int64 [image tokens], their columns in the
-    prompt; positions: int64 [3, tokens of the prompt].
+    features: [image tokens, hidden], the vision tower's output
+    places: int64 [image tokens], their columns in the prompt
+    positions: int64 [3, tokens of the prompt]
     """
 
     features: Tensor
@@ -67,10 +68,10 @@ class View:
         """The position of the first token behind the prompt."""
         return int(self.positions.max()) + 1
 
-    def followed(self, count: int) -> View:
+    def followed(self, count: int) -> PromptView:
         """Return the same with ``count`` tokens of text behind it."""
         behind = np.broadcast_to(self.following + np.arange(count), (3, count))
-        return View(self.features, self.places, np.concatenate([self.positions, behind], 1))
+        return PromptView(self.features, self.places, np.concatenate([self.positions, behind], 1))
 
 
 def reads_images(config: PreTrainedConfig) -> bool:
@@ -154,7 +155,7 @@ def register_processor() -> type:
             ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
 
     Qwen2_5_VLProcessor.__module__ = Full.__module__
-    # where AutoProcessor looks the name up
+    # AutoProcessor looks the name up there
     qwen2_5_vl.Qwen2_5_VLProcessor = Qwen2_5_VLProcessor  # type: ignore[misc, assignment]
     return Qwen2_5_VLProcessor
 
@@ -165,6 +166,13 @@ def build_processor(
     """Return Qwen2.5-VL's processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0, black -2.
 
     White paper is most of a diagram: as 0 it leaves the patches to what is drawn on them.
+
+    Args:
+        tokenizer: of the model
+        patch_size: of the vision tower, in pixels
+        merge_size: so many patches along each side become one image token
+        temporal_patch_size: so many frames become one patch
+        pixels: of an image
     """
     processor = register_processor()
     from transformers import Qwen2VLImageProcessorPil
@@ -220,32 +228,34 @@ def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMi
 
 def look(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None]
-) -> list[View | None]:
+) -> list[PromptView | None]:
     """Return each prompt as the language model takes it, None for one without images.
 
-    The vision tower runs once over all images; equal prompts with the same object as their images have the same View.
+    The vision tower runs once over all images; equal prompts with the same object as their images share a view.
     Raises UserError for a model of another family.
     """
-    first: dict[tuple[int, tuple[int, ...]], int] = {}
+    firsts: dict[tuple[Images | None, tuple[int, ...]], int] = {}
     pairs = enumerate(zip(prompts, images, strict=True))
-    owner = [first.setdefault((id(pictures), tuple(p)), n) for n, (p, pictures) in pairs]
-    shown = {i: pictures for i in first.values() if (pictures := images[i]) is not None}
-    views: list[View | None] = [None] * len(prompts)
-    if not shown:
+    owners = [firsts.setdefault((pictures, tuple(p)), n) for n, (p, pictures) in pairs]
+    images_of_firsts = {i: pictures for i in firsts.values() if (pictures := images[i]) is not None}
+    views: list[PromptView | None] = [None] * len(prompts)
+    if not images_of_firsts:
         return views
     config = model.config
     if config.model_type not in FAMILIES:
         known = " and ".join(FAMILIES)
         raise UserError(f"model_type {config.model_type}: the torch engine reads images with {known}; use engine=verl")
     merge = config.vision_config.spatial_merge_size
-    counts = [int(pictures.image_grid_thw.prod(1).sum()) // merge**2 for pictures in shown.values()]
-    features = _features(model, list(shown.values()), counts)
-    for (i, pictures), embedded in zip(shown.items(), features, strict=True):
+    counts = [int(pictures.image_grid_thw.prod(1).sum()) // merge**2 for pictures in images_of_firsts.values()]
+    features = _features(model, list(images_of_firsts.values()), counts)
+    for (i, pictures), embedded in zip(images_of_firsts.items(), features, strict=True):
         tokens = np.asarray(prompts[i])
         places = np.flatnonzero(tokens == config.image_token_id)
         assert len(places) == len(embedded), "tokens and images come from the same processor"
-        views[i] = View(embedded, places, positions(tokens, pictures.image_grid_thw, config.image_token_id, merge))
-    return [views[i] for i in owner]
+        views[i] = PromptView(
+            embedded, places, positions(tokens, pictures.image_grid_thw, config.image_token_id, merge)
+        )
+    return [views[i] for i in owners]
 
 
 def _features(model: PreTrainedModel, images: Sequence[Images], counts: Sequence[int]) -> Sequence[Tensor]:
@@ -255,10 +265,10 @@ def _features(model: PreTrainedModel, images: Sequence[Images], counts: Sequence
         return tower(model, images).split(list(counts))
     if model not in _SEEN or _SEEN[model][0] != weights._version:  # it has been loaded again
         _SEEN[model] = weights._version, WeakKeyDictionary()
-    kept = _SEEN[model][1]
-    if new := {pictures: count for pictures, count in zip(images, counts, strict=True) if pictures not in kept}:
-        kept.update(zip(new, tower(model, list(new)).split(list(new.values())), strict=True))
-    return [kept[pictures] for pictures in images]
+    features = _SEEN[model][1]
+    if new := {pictures: count for pictures, count in zip(images, counts, strict=True) if pictures not in features}:
+        features.update(zip(new, tower(model, list(new)).split(list(new.values())), strict=True))
+    return [features[pictures] for pictures in images]
 
 
 def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
@@ -290,12 +300,22 @@ def positions(tokens: np.ndarray, grid: np.ndarray, image_token: int, merge: int
 
 
 def embed(
-    model: PreTrainedModel, ids: Tensor, begins: Sequence[int], lengths: Sequence[int], views: Sequence[View | None]
+    model: PreTrainedModel,
+    ids: Tensor,
+    begins: Sequence[int],
+    lengths: Sequence[int],
+    views: Sequence[PromptView | None],
 ) -> tuple[Tensor, Tensor]:
     """Return embeddings [N, L, hidden] and positions int64 [3, N, L] of padded rows for the library's own forward.
 
-    ids: int64 [N, L]; begins, lengths: N, the column that each row's prompt begins in and its tokens; views: of its
-    prompt. What follows a prompt is text, whatever its tokens are.
+    What follows a prompt is text, whatever its tokens are.
+
+    Args:
+        model: one that reads images
+        ids: int64 [N, L]
+        begins: N, the column that each row's prompt begins in
+        lengths: N, the tokens of each prompt
+        views: N, of each row's prompt
     """
     columns = torch.arange(ids.shape[1], device=ids.device)
     starts = torch.tensor(list(begins), device=ids.device)

@@ -24,7 +24,7 @@ from torch import Tensor
 from bapo import seeds
 from bapo.algorithm.rollouts import Group, Samples
 from bapo.engines.shared import shortcut
-from bapo.engines.shared.models.images import Images, View, look
+from bapo.engines.shared.models.images import Images, PromptView, look
 from bapo.engines.shared.sampling.cache import Branches, Decoder, bytes_of_row, pads_left
 from bapo.errors import UserError
 
@@ -41,10 +41,13 @@ CACHE_BYTES = 2**30
 class SamplingParameters:
     """How to draw the next token, and when to stop.
 
-    temperature: above 0, divides the logits. top_k: only the k most probable tokens (-1: all); top_p: of those, the
-    smallest set with at least this probability. Filters apply in the order temperature, top_k, top_p, as in vLLM and
-    Hugging Face. max_tokens: the longest response. eos_ids: tokens that end a response (they are part of it; none:
-    every response has max_tokens).
+    Filters apply in the order temperature, top_k, top_p, as in vLLM and Hugging Face.
+
+    temperature: above 0, divides the logits
+    top_p: keeps the smallest set of tokens with at least this probability
+    top_k: keeps the k most probable tokens; -1: all
+    max_tokens: the longest response
+    eos_ids: tokens that end a response, and are part of it; without one every response has max_tokens
     """
 
     temperature: float = 1.0
@@ -69,14 +72,20 @@ def sample(
 ) -> list[Samples]:
     """Draw ``group_size`` responses to each prompt.
 
-    model: a Hugging Face causal language model; it is put into evaluation mode. prompts: P sequences of token ids, of
-    any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt (``bapo.seeds.key64`` of its id). key: 64
-    bits, from (seed, purpose, step). max_rows: at most so many responses are decoded at once, and on the CPU as many as
-    have CACHE_BYTES, which bounds the memory. first_sample: the number of each prompt's first response (one for all, or
-    P of them), so that 8 responses and later 24 more are the same as 32 at once. fast: False takes the general way for
-    every model. images: of each prompt, where there are any; the vision tower sees them once, however many responses
-    there are. beginnings: P sequences of tokens that the responses to each prompt go on from; they are no part of what
-    is returned, ``max_tokens`` counts what is new, and so do the random numbers.
+    Args:
+        model: a Hugging Face causal language model; it is put into evaluation mode
+        prompts: P sequences of at least one token id
+        group_size: responses to each prompt
+        prompt_keys: uint64 [P], one number a prompt (``bapo.seeds.key64`` of its id)
+        key: 64 bits, from (seed, purpose, step)
+        parameters: how a token is drawn, and when a response ends
+        max_rows: so many responses are decoded at once, and on the CPU no more than CACHE_BYTES hold
+        first_sample: the number of each prompt's first response, one for all or P of them, so that 8 responses and
+            later 24 more are the same as 32 at once
+        fast: False takes the general way for every model
+        images: of each prompt, where there are any; the vision tower reads them once, however many responses there are
+        beginnings: P sequences of tokens that the responses go on from. They are no part of what is returned, and
+            neither ``max_tokens`` nor the random numbers count them.
 
     Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group;
     lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of each token under the
@@ -89,34 +98,34 @@ def sample(
         return []
     keys = np.asarray(prompt_keys, dtype=np.uint64)
     first = np.broadcast_to(np.asarray(first_sample, dtype=np.int64), len(prompts))
-    begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
-    sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
+    starts = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
+    sequences = [[*p, *b] for p, b in zip(prompts, starts, strict=True)]
     longest = max(map(len, sequences)) + parameters.max_tokens
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if positions and longest > positions:
         cure = "lower sampling.max_prompt_tokens or sampling.max_response_tokens"
         raise UserError(f"a prompt and its response may take {longest} tokens, but the model has {positions}; {cure}")
-    by_hand = shortcut("sampler", model) if fast else None
+    shorter = shortcut("sampler", model) if fast else None
     if model.device.type == "cpu":
-        held = longest - (by_hand.common_beginning(sequences) if by_hand is not None and images is None else 0)
+        held = longest - (shorter.common_beginning(sequences) if shorter is not None and images is None else 0)
         max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, held)))
     model.eval()
     # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
-    with torch.no_grad() if by_hand is None else torch.inference_mode():
-        make = Decoder if by_hand is None else by_hand.HandDecoder
+    with torch.no_grad() if shorter is None else torch.inference_mode():
+        make = Decoder if shorter is None else shorter.HandDecoder
         decoder = make(model, parameters.max_tokens)
-        mixed_lengths = by_hand is not None or pads_left(model)
-        views: list[View | None] = [None] * len(prompts)
+        mixed_lengths = shorter is not None or pads_left(model)
+        views: list[PromptView | None] = [None] * len(prompts)
         if images is not None:  # a response under way is text, whatever its tokens are
-            views = [v and v.followed(len(b)) for v, b in zip(look(model, prompts, images), begun, strict=True)]
+            views = [v and v.followed(len(b)) for v, b in zip(look(model, prompts, images), starts, strict=True)]
         parts: list[list[Samples]] = [[] for _ in prompts]
         for start in range(0, group_size, max_rows):
             size = min(max_rows, group_size - start)
             for chunk in _chunks(sequences, max(1, max_rows // size), mixed_lengths):
                 numbers = first[chunk, None] + start + np.arange(size)
-                chosen, seen = [sequences[i] for i in chunk], [views[i] for i in chunk]
-                drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters, seen)
-                for i, samples in zip(chunk, drawn, strict=True):
+                batch, batch_views = [sequences[i] for i in chunk], [views[i] for i in chunk]
+                responses = _decode(decoder, batch, keys[chunk], key, numbers, parameters, batch_views)
+                for i, samples in zip(chunk, responses, strict=True):
                     parts[i].append(samples)
     return [each[0] if len(each) == 1 else Samples.concatenate(each) for each in parts]
 
@@ -153,9 +162,19 @@ def _decode(
     key: int,
     numbers: np.ndarray,
     parameters: SamplingParameters,
-    views: Sequence[View | None],
+    views: Sequence[PromptView | None],
 ) -> list[Samples]:
-    """Decode one batch from the prefill to the last token; numbers: [P, G]. Response i is i % G of prompt i // G."""
+    """Decode one batch from the prefill to the last token. Response i is i % G of prompt i // G.
+
+    Args:
+        decoder: runs the model
+        prompts: P sequences of token ids
+        prompt_keys: uint64 [P]
+        key: of the draw
+        numbers: [P, G], the number of each response
+        parameters: how a token is drawn, and when a response ends
+        views: P, of the prompts' images
+    """
     (groups, size), longest, device = numbers.shape, parameters.max_tokens, decoder.device
     uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest).T
     tokens = np.zeros((longest, numbers.size), dtype=np.int32)
@@ -167,7 +186,7 @@ def _decode(
     for t in range(longest):
         places = branches.places
         u, row = (torch.from_numpy(x).to(device) for x in (uniforms[t, places], branches.row))
-        token, probability = (x.cpu().numpy() for x in draw(logits, u, parameters, row))
+        token, probability = (x.cpu().numpy() for x in sample_tokens(logits, u, parameters, row))
         tokens[t, places], probabilities[t, places] = token, probability
         ended = is_end[token]
         lengths[places[ended]] = t + 1
@@ -180,15 +199,17 @@ def _decode(
     logprobs = np.log(probabilities)
     if not np.isfinite(logprobs).all():
         raise UserError("the model's logits are not finite; its weights have diverged: lower the learning rate")
-    drawn = []
+    groups_of_samples = []
     for start in range(0, numbers.size, size):
         rows = slice(start, start + size)
         width = lengths[rows].max()
-        drawn.append(Samples(tokens[:width, rows].T.copy(), lengths[rows], logprobs[:width, rows].T.copy()))
-    return drawn
+        groups_of_samples.append(Samples(tokens[:width, rows].T.copy(), lengths[rows], logprobs[:width, rows].T.copy()))
+    return groups_of_samples
 
 
-def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor) -> tuple[Tensor, Tensor]:
+def sample_tokens(
+    logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor
+) -> tuple[Tensor, Tensor]:
     """Draw one token a number: the first whose cumulative probability, in the order of ids, exceeds it.
 
     logits [R, V]; uniforms float32 [n] in (0, 1); rows: int64 [n], whose logits each number is for. Returns tokens

@@ -27,9 +27,9 @@ from bapo.store.files import Json
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.shared.models.images import View
+    from bapo.engines.shared.models.images import PromptView
 
-#: Rows that nobody needs are dropped once they are this share of all. Until then they are computed for nothing.
+#: rows that nobody needs are dropped once they are this share of all; until then they are computed for nothing
 DROP_SHARE = 1 / 8
 
 
@@ -63,7 +63,9 @@ class Decoder:
         self.caches, self.takes_positions = "past_key_values" in accepted, "position_ids" in accepted
         self.extra = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] = ()) -> Tensor:
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[PromptView | None] = ()
+    ) -> Tensor:
         """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
 
         group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.

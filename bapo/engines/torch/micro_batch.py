@@ -1,15 +1,13 @@
-"""An update with the micro-batch of a run, from random weights: does it fit? ``gpu-check`` runs it as a process.
+"""An update with the micro-batch of a run, from random weights: does it fit? ``bapo.gpucheck.micro_batch`` calls it.
 
-``python -m bapo.engines.torch.micro KEY=VALUE ...``: the words of the run. All that lies on the device while the run
-trains is there: optimiser, reference, delayed rollout policy and critic. Pictures are not.
+All that lies on the device while the run trains is there: optimiser, reference, delayed rollout policy and critic.
+Pictures are not.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,12 +15,10 @@ import torch
 from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared import models
-from bapo.engines.shared.prompts import Row
-from bapo.engines.torch.learner import Critic, Learner
-from bapo.errors import exit_status
-from bapo.experiments.compose import compose_config
+from bapo.engines.shared.prompts import PromptTokens
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.learner import Learner
 from bapo.experiments.schema import Config
-from bapo.gpu import devices
 
 
 def groups_of(config: Config, vocabulary: int) -> list[Group]:
@@ -33,7 +29,9 @@ def groups_of(config: Config, vocabulary: int) -> list[Group]:
     draw = np.random.default_rng(0)
 
     def group(number: int) -> Group:
-        prompt = Prompt(str(number), Row(tuple(draw.integers(1, vocabulary, s.max_prompt_tokens).tolist()), ""))
+        prompt = Prompt(
+            str(number), PromptTokens(tuple(draw.integers(1, vocabulary, s.max_prompt_tokens).tolist()), "")
+        )
         shape = (t.group_size, s.max_response_tokens)
         tokens = draw.integers(1, vocabulary, shape, dtype=np.int32)
         behaviour = np.full(shape, -np.log(vocabulary), dtype=np.float32)
@@ -54,9 +52,9 @@ def update(config: Config) -> str:
     critic = Critic(copy.deepcopy(model), config, method) if method.uses_critic else None
     learner = Learner(model, reference, config, method, critic)
     groups = groups_of(config, model.config.get_text_config().vocab_size)
-    begun = time.perf_counter()
-    found = learner.update(1, groups)
-    assert rollout is not None and found["updates"] == 1
+    start = time.perf_counter()
+    metrics = learner.update(1, groups)
+    assert rollout is not None and metrics["updates"] == 1
     rows = min(t.micro_batch_size or len(groups) * t.group_size, len(groups) * t.group_size)
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     text = f"{rows} rows of {row} tokens, {config.model.name}"
@@ -64,15 +62,4 @@ def update(config: Config) -> str:
         torch.cuda.synchronize()
         most, card = torch.cuda.max_memory_reserved(), torch.cuda.get_device_properties(device).total_memory
         text += f", {most / 1e9:.1f} of {card / 1e9:.1f} GB"
-    return f"{text}, {time.perf_counter() - begun:.1f} s an update of {len(groups) * t.group_size} rows"
-
-
-def main(words: Sequence[str]) -> int:
-    config = compose_config(words)
-    with devices.taken(int(config.device == "cuda")):  # before anything of it starts CUDA
-        print(update(config))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(exit_status(lambda: main(sys.argv[1:])))
+    return f"{text}, {time.perf_counter() - start:.1f} s an update of {len(groups) * t.group_size} rows"

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bapo.algorithm.rollouts import ORIGINS, Group
-from bapo.engines.shared.rows import denominators
+from bapo.algorithm.rollouts import Group
+from bapo.engines.shared.loss_inputs import Denominators, RowMarks, denominators, origin_numbers
 from bapo.experiments.schema import TrainConfig
 from bapo.methods import Method
 
-#: field of a row in TransferQueue: what it is, and the denominators of its mini-batch
+#: the field of a row in TransferQueue that says what it is, with the denominators of its mini-batch
 LAYOUT = "bapo_layout"
-#: its columns; origin as in :func:`numbers_of`, or -1 for a padding row. weight and second_part (0 or 1) are the row's,
-#: the rest the same for all rows of a mini-batch; token_advantages is 1 where each token has an advantage of its own
+#: its columns. origin, weight and second_part (0 or 1) are the row's own, as ``RowMarks`` has them; all rows of a
+#: mini-batch have the same in the rest. token_advantages is 1 where each token has an advantage of its own
 COLUMNS = (
     *("origin", "weight", "second_part", "step", "nominal_sequences", "first_sequences", "second_sequences"),
     *("first_tokens", "second_tokens", "token_advantages", "phase"),
@@ -25,13 +25,16 @@ COLUMNS = (
 
 
 @dataclass
-class Layout:
+class BatchLayout:
     """Rows in the order in which verl must see them.
 
     order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
-    ``rows`` on for padding. rows: without padding. rows_per_update: the same for every mini-batch, a multiple of the
-    number of data-parallel ranks. columns: float64 [places, 11], see COLUMNS. advantages: float32 [places], or
-    [places, T] where each token has its own; 0 for padding and behind the end. A method with a critic has none yet.
+        ``rows`` on for padding
+    rows: their number without padding
+    rows_per_update: the same for every mini-batch, a multiple of the number of data-parallel ranks
+    columns: float64 [places, 11], see COLUMNS
+    advantages: float32 [places], or [places, T] where each token has its own; 0 for padding and behind the end. A
+        method with a critic has none yet.
     """
 
     order: list[int]
@@ -41,24 +44,32 @@ class Layout:
     advantages: np.ndarray | None
 
 
-def counts_of(layout: Tensor) -> dict[str, int]:
-    """Return what the rows [N, 11] share: the step, the denominators of their mini-batch, the batch's phase."""
-    return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
+def marks_of(layout: Tensor) -> RowMarks:
+    """Return what the rows [N, 11] of a micro-batch say, see COLUMNS."""
+    shared = dict(zip(COLUMNS[3:], map(int, layout[0, 3:].tolist()), strict=True))
+    sequences, tokens = ((shared[f"first_{unit}"], shared[f"second_{unit}"]) for unit in ("sequences", "tokens"))
+    counts = Denominators(shared["nominal_sequences"], sum(tokens), sequences, tokens)
+    weights, second_part = layout[:, 1].float(), layout[:, 2] != 0
+    return RowMarks(layout[:, 0], weights, second_part, shared["step"], shared["phase"], counts)
 
 
-def numbers_of(group: Group) -> np.ndarray:
-    """Return [G]: the place of each response's origin in ORIGINS; one behind for what is none of X1, X2 and X3."""
-    number = ORIGINS.index(group.origin) if group.origin in ORIGINS else len(ORIGINS)
-    numbers = np.full(group.size, number)
-    if group.off_policy is not None:
-        numbers[group.off_policy] = len(ORIGINS)
-    return numbers
+def has_token_advantages(layout: Tensor) -> bool:
+    """Return whether each token of the rows [N, 11] has an advantage of its own."""
+    return bool(layout[0, COLUMNS.index("token_advantages")])
 
 
 def lay_out(
     method: Method, parts: list[list[Group]], train: TrainConfig, ranks: int, step: int, phase: int = 0
-) -> Layout:
-    """Order the rows of the mini-batches ``parts`` of a batch with this phase.
+) -> BatchLayout:
+    """Order the rows of the mini-batches of a batch.
+
+    Args:
+        method: gives the advantages, and marks the second part of the rows
+        parts: the groups of each mini-batch
+        train: the configuration's ``train``
+        ranks: data-parallel processes
+        step: the training step
+        phase: the batch's
 
     verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run. So the order
     is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
@@ -75,21 +86,20 @@ def lay_out(
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
         marks = [method.second_part(g) for g in part]
-        second, parted = np.concatenate(marks), denominators(train, part, marks)
-        shared = [parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"]]
-        counts = [step, *shared, per_token, phase]
-        own = slice(start, start + size)
-        columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
-        columns[own, 1] = np.concatenate([np.full(g.size, g.weight) for g in part])
-        columns[own, 2], columns[own, 3:] = second, counts
+        second, counts = np.concatenate(marks), denominators(train, part, marks)
+        shared = [step, counts.nominal_sequences, *counts.part_sequences, *counts.part_tokens, per_token, phase]
+        real = slice(start, start + size)
+        columns[real, 0] = np.concatenate([origin_numbers(g) for g in part])
+        columns[real, 1] = np.concatenate([np.full(g.size, g.weight) for g in part])
+        columns[real, 2], columns[real, 3:] = second, shared
         extra = range(padding, padding + width - size)
         columns[extra.start : extra.stop, :3] = -1, 1, second.all()  # padding must not look like a fresh response
-        columns[extra.start : extra.stop, 3:] = counts
+        columns[extra.start : extra.stop, 3:] = shared
         padding, start = extra.stop, start + size
-        dealt = [*rows, *extra]
-        shares.append([dealt[r::ranks] for r in range(ranks)])
+        places = [*rows, *extra]
+        shares.append([places[r::ranks] for r in range(ranks)])
     order = [row for rank in range(ranks) for share in shares for row in share[rank]]
-    return Layout(order, total, width, columns[order], None if advantages is None else advantages[order])
+    return BatchLayout(order, total, width, columns[order], None if advantages is None else advantages[order])
 
 
 def _advantages(method: Method, parts: list[list[Group]], places: int) -> np.ndarray:

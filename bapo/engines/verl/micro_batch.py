@@ -1,24 +1,20 @@
-"""An update with the micro-batch of a run as verl makes it, from random weights. ``gpu-check`` runs it as a process.
+"""An update with the micro-batch of a run as verl makes it, from random weights: does it fit?
 
-``python -m bapo.engines.verl.micro KEY=VALUE ...``: the words of the run. One GPU stands for each of the run's ranks:
-where there are several, their collectives are pretended, so that memory and kernels are a rank's and no number is.
+``bapo.gpucheck.micro_batch`` calls it. One GPU stands for each of the run's ranks: where there are several, their
+collectives are pretended, so that memory and kernels are a rank's and no number is.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from types import MethodType
 from typing import TYPE_CHECKING
 
 from bapo.engines.verl import memory, verl_config
-from bapo.errors import UserError, exit_status
-from bapo.experiments.compose import compose_config
+from bapo.errors import UserError
 from bapo.experiments.schema import Config
-from bapo.gpu import devices
 
 if TYPE_CHECKING:
     import torch
@@ -92,12 +88,12 @@ def update(config: Config) -> str:
             optimiser, ids = optimiser_of(model), torch.randint(1, 50, (1, tokens), device=device)
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # whole weights were there
-            begun = time.perf_counter()
+            start = time.perf_counter()
             losses = [pass_through(model, ids) for _ in range(2)]
             optimiser.step()
             if ranks == 1 and not all(loss.isfinite() for loss in losses):
                 raise UserError("the loss of a random model is not finite; a kernel is wrong on this machine")
-            return f"{text_of(config, device, ranks, tokens)}, {(time.perf_counter() - begun) / 2:.1f} s each"
+            return f"{text_of(config, device, ranks, tokens)}, {(time.perf_counter() - start) / 2:.1f} s each"
         finally:
             dist.destroy_process_group()
 
@@ -113,14 +109,3 @@ def text_of(config: Config, device: str, ranks: int, tokens: int) -> str:
     text += f", {torch.cuda.max_memory_allocated() / 1e9:.1f} GB of tensors"
     planned = memory.memory_of(config, ranks)
     return text if planned is None else f"{text} ({(planned.training(tokens) - memory.BESIDE) / 1e9:.1f} planned)"
-
-
-def main(words: Sequence[str]) -> int:
-    config = compose_config(words)
-    with devices.taken(int(config.device == "cuda")):  # before anything of it starts CUDA
-        print(update(config))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(exit_status(lambda: main(sys.argv[1:])))

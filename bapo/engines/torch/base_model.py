@@ -50,8 +50,8 @@ def train_base(config: Config) -> Json:
         else:
             models.prepare_process(config.base.threads)
             shipped = shipped_base(config)
-            made = _copy_shipped(config, shipped) if shipped else _train_scratch(config)
-            summary = {"identity": identity, **made}
+            record = _copy_shipped(config, shipped) if shipped else _train_scratch(config)
+            summary = {"identity": identity, **record}
             names = sorted(p.relative_to(folder) for p in (folder / "checkpoint").iterdir())
             summary["files"] = fingerprints(folder, [str(n) for n in names])
         write_json(folder / SUMMARY, summary)
@@ -89,17 +89,17 @@ def _train_scratch(config: Config) -> Json:
     rng = seeds.generator(base.seed, "base batches")
     label = f"{config.task.name} {config.model.name} base"
     progress = Progress(label, base.iterations, unit="iteration")
-    begun, losses = time.perf_counter(), []
+    start_time, losses = time.perf_counter(), []
     for iteration in range(base.iterations):
-        # one bucket of equal lengths a batch: no padding
+        # a batch comes from one bucket, whose documents are equally long: it needs no padding
         bucket = buckets[rng.choice(len(buckets), p=shares)]
-        chosen, start = rng.integers(0, len(bucket.ids), base.batch_size), bucket.start
-        batch = torch.from_numpy(bucket.ids[chosen]).to(device)
+        members, start = rng.integers(0, len(bucket.ids), base.batch_size), bucket.start
+        batch = torch.from_numpy(bucket.ids[members]).to(device)
         warm = min(1.0, (iteration + 1) / max(1, base.warmup))
         for group in optimizer.param_groups:
             group["lr"] = base.learning_rate * warm * max(0.02, 1.0 - iteration / base.iterations)
         starts = torch.full((len(batch),), start, device=device)
-        pictures = [bucket.images[i] for i in chosen] if bucket.images else None
+        pictures = [bucket.images[i] for i in members] if bucket.images else None
         lengths = torch.full_like(starts, batch.shape[1] - start)
         scored = models.score(model, batch, starts, batch.shape[1] - start, lengths=lengths, pictures=pictures)
         loss = -scored.logprobs.mean()
@@ -116,7 +116,7 @@ def _train_scratch(config: Config) -> Json:
         "iterations": base.iterations,
         "documents": base.iterations * base.batch_size,
         "final_loss": float(np.mean(losses[-50:])) if losses else None,
-        "seconds": time.perf_counter() - begun,
+        "seconds": time.perf_counter() - start_time,
         "parameters": models.parameter_count(model),
     }
 
@@ -135,8 +135,12 @@ def _save(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
 
 @dataclass
 class Bucket:
-    """Documents of one shape. ids: int64 [n, L] with the end token; start: the length of their prompts; images: of each
-    document's prompt, empty for text."""
+    """Documents of one shape.
+
+    ids: int64 [n, L], with the end token
+    start: the length of their prompts
+    images: of each document's prompt, empty for text
+    """
 
     ids: np.ndarray
     start: int
@@ -162,8 +166,8 @@ def _buckets(config: Config, documents: list[Document], tokenizer: PreTrainedTok
     if any(d.images for d in documents):
         processor = images.scratch_processor(config, tokenizer)
         assert processor is not None
-        asked = [images.to_messages([{"role": "user", "content": d.prompt}]) for d in documents]
-        texts = [str(tokenizer.apply_chat_template(messages, tokenize=False)) for messages in asked]
+        chats = [images.to_messages([{"role": "user", "content": d.prompt}]) for d in documents]
+        texts = [str(tokenizer.apply_chat_template(messages, tokenize=False)) for messages in chats]
         prepared = images.prepare(processor, texts, [list(d.images) for d in documents])
         prompts, images_of = [tokens for tokens, _ in prepared], [pictures for _, pictures in prepared]
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -17,9 +17,9 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from bapo.algorithm.rollouts import Group, Samples
-from bapo.engines.shared.records import Ledger
+from bapo.engines.shared.costs import StepCosts
 from bapo.engines.verl import images
-from bapo.engines.verl.rollout import Asked
+from bapo.engines.verl.rollout import Submission
 from bapo.store.files import Json
 
 TRAIN = "train"  # verl's partition of TransferQueue
@@ -27,97 +27,114 @@ Entry = tuple[str, Json]  # a row's key and its tag
 
 
 @dataclass(frozen=True)
-class Live:
-    """A group's finished rows of the running step, tags by key; another group of the same responses gets its own."""
+class FinishedRows:
+    """A group's finished rows of the running step; another group of the same responses gets its own.
 
-    samples: Samples
+    prompt_id, rewards: what the rows say, which a method may change in its groups
+    tags: of each row, by its key
+    """
+
     prompt_id: str
     rewards: list[float]
-    rows: dict[str, Json]
+    tags: dict[str, Json]
 
 
 class StepRows:
-    """The rows that the rollout of the running step has written."""
+    """The rows that the rollout of the running step has written.
+
+    finished: by ``Samples.rows``
+    prompt_tokens: by the id of a prompt
+    """
 
     def __init__(self, dataset: RLHFDataset, tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin) -> None:
         self.dataset, self.tokenizer, self.processor = dataset, tokenizer, processor
-        self.live: dict[int, Live] = {}  # by id of the samples
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget the rows of the step before, which verl has removed."""
+        self.finished: dict[tuple[str, ...], FinishedRows] = {}
+        self.prompt_tokens: dict[str, int] = {}
 
     # ------------------------------------------------------------------ rows to groups
     def groups(
-        self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str, ledger: Ledger
+        self, meta: KVBatchMeta, submission: Submission, step: int, version: int, origin: str, costs: StepCosts
     ) -> list[Group]:
         """Return finished rows as groups, in the order in which their prompts were submitted.
 
-        ledger: is charged with the verifier's seconds and the responses that it was too busy to grade.
+        Args:
+            meta: keys and tags of the rows
+            submission: what they are responses to
+            step, version, origin: of the groups
+            costs: gets the verifier's seconds, and the responses that it was too busy to grade
+
         Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
         """
         tags = dict(zip(meta.keys, meta.tags, strict=True))
         by_uid: dict[str, list[str]] = defaultdict(list)
         for key in meta.keys:
             by_uid[key.split("_")[0]].append(key)
-        for name, prompt in asked.prompts.items():
-            if len(by_uid[name]) != asked.size:
-                raise RuntimeError(f"problem {prompt.id}: {len(by_uid[name])} of {asked.size} responses arrived")
-        order = [k for name in asked.prompts for k in sorted(by_uid[name], key=lambda key: int(key.split("_")[1]))]
+        prompts, size = submission.prompts, submission.group_size
+        for uid, prompt in prompts.items():
+            if len(by_uid[uid]) != size:
+                raise RuntimeError(f"problem {prompt.id}: {len(by_uid[uid])} of {size} responses arrived")
+        order = [key for uid in prompts for key in sorted(by_uid[uid], key=lambda key: int(key.split("_")[1]))]
         fields = ["responses", "rollout_log_probs", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=order, partition_id=TRAIN, select_fields=fields)
-        # a nested tensor looks through all its rows for each that is asked for
+        # a nested tensor looks through all its rows for each one that is read
         responses, logprobs, scores = ([row.numpy() for row in data[field].unbind()] for field in fields[:3])
         groups = []
-        for number, prompt in enumerate(asked.prompts.values()):
-            rows = slice(number * asked.size, (number + 1) * asked.size)
-            samples = samples_of(responses[rows], logprobs[rows])
+        for number, prompt in enumerate(prompts.values()):
+            rows = slice(number * size, (number + 1) * size)
+            keys = order[rows]
+            samples = replace(samples_of(responses[rows], logprobs[rows]), rows=tuple(keys))
             rewards = np.array([row.sum() for row in scores[rows]], dtype=np.float32)
-            self.live[id(samples)] = Live(samples, prompt.id, rewards.tolist(), {k: tags[k] for k in order[rows]})
+            self.finished[samples.rows] = FinishedRows(prompt.id, rewards.tolist(), {k: tags[k] for k in keys})
+            self.prompt_tokens[prompt.id] = tags[keys[0]]["prompt_len"]
             groups.append(Group(prompt, rewards, step, version, samples, origin))
         graded = [e["reward_extra_info"] for e in data["extra_fields"]]
-        ledger.seconds["reward"] += sum(g["seconds"] for g in graded)
-        ledger.overloaded += sum(g["overloaded"] for g in graded)
+        costs.seconds["reward"] += sum(g["seconds"] for g in graded)
+        costs.overloaded += sum(g["overloaded"] for g in graded)
         return groups
-
-    def prompt_tokens(self, group: Group) -> int:
-        return next(iter(self.live[id(group.samples)].rows.values()))["prompt_len"]
 
     # ------------------------------------------------------------------ groups to rows
     def batch(self, groups: list[Group]) -> KVBatchMeta:
         """Return rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
-        left = dict(self.live)
-        found = [self._live(group, left) for group in groups]
-        put = iter(self.put([g for g, rows in zip(groups, found, strict=True) if rows is None]))
-        keys: dict[str, Json] = {}
-        for group, rows in zip(groups, found, strict=True):
-            keys |= dict(islice(put, group.size)) if rows is None else rows
-        self.discard([key for live in self.live.values() for key in live.rows if key not in keys])
-        return KVBatchMeta(partition_id=TRAIN, keys=list(keys), tags=list(keys.values()))
+        unused = dict(self.finished)
+        tags_of_groups = [self._taken_tags(group, unused) for group in groups]
+        new = iter(self.put([g for g, tags in zip(groups, tags_of_groups, strict=True) if tags is None]))
+        batch: dict[str, Json] = {}
+        for group, tags in zip(groups, tags_of_groups, strict=True):
+            batch |= dict(islice(new, group.size)) if tags is None else tags
+        self.discard([key for rows in self.finished.values() for key in rows.tags if key not in batch])
+        return KVBatchMeta(partition_id=TRAIN, keys=list(batch), tags=list(batch.values()))
 
     def discard(self, keys: list[str]) -> None:
         if keys:
             tq.kv_clear(keys=keys, partition_id=TRAIN)
 
     @staticmethod
-    def _live(group: Group, left: dict[int, Live]) -> dict[str, Json] | None:
+    def _taken_tags(group: Group, unused: dict[tuple[str, ...], FinishedRows]) -> dict[str, Json] | None:
         """Take a group's rows, if they are this step's and say what it says; None for all others."""
-        live = left.get(id(group.samples))
-        if live is None or (live.prompt_id, live.rewards) != (group.prompt.id, group.rewards.tolist()):
+        rows = unused.get(group.samples.rows)
+        if rows is None or (rows.prompt_id, rows.rewards) != (group.prompt.id, group.rewards.tolist()):
             return None
-        return left.pop(id(group.samples)).rows
+        return unused.pop(group.samples.rows).tags
 
     def put(self, groups: list[Group]) -> list[Entry]:
         """Put new rows for groups, in their order, all at once: each call goes through several of Ray's processes."""
         if not groups:
             return []
         template = self._template()
-        made = [each for group in groups for each in self._rows(group, *template)]
-        for names in dict.fromkeys(frozenset(row) for _, row in made):  # prompts may differ in whether they have images
-            part = [(entry, row) for entry, row in made if frozenset(row) == names]
+        rows = [row for group in groups for row in self._rows(group, *template)]
+        for names in dict.fromkeys(frozenset(row) for _, row in rows):  # prompts may differ in whether they have images
+            part = [(entry, row) for entry, row in rows if frozenset(row) == names]
             tq.kv_batch_put(
                 keys=[key for (key, _), _ in part],
                 partition_id=TRAIN,
                 fields=list_of_dict_to_tensordict([row for _, row in part]),
                 tags=[tag for (_, tag), _ in part],
             )
-        return [entry for entry, _ in made]
+        return [entry for entry, _ in rows]
 
     def _rows(self, group: Group, template: Json, tag: Json) -> Iterator[tuple[Entry, Json]]:
         """Yield new rows of a group; what a method does not keep is taken from a row of this step, if there is one."""
@@ -145,7 +162,7 @@ class StepRows:
                 **images.row_inputs(self.processor, vision, ids),
                 "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
             }
-            about = {
+            description = {
                 "prompt_len": len(prompt),
                 "response_len": n,
                 "seq_len": len(ids),
@@ -153,13 +170,13 @@ class StepRows:
                 "min_global_steps": group.version,
                 "max_global_steps": group.version,
             }
-            yield (f"{name}_{i}_0", tag | about), template | from_data | row
+            yield (f"{name}_{i}_0", tag | description), template | from_data | row
 
     def _template(self) -> tuple[Json, Json]:
         """Return (fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
-        if not self.live:
+        if not self.finished:
             return {}, {"status": "success"}
-        key, tag = next(iter(next(iter(self.live.values())).rows.items()))
+        key, tag = next(iter(next(iter(self.finished.values())).tags.items()))
         row = tq.kv_batch_get(keys=[key], partition_id=TRAIN)[0]
         return {name: row[name] for name in row.keys()}, tag  # noqa: SIM118 (a TensorDict gives rows)
 

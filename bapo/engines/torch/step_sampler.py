@@ -1,0 +1,84 @@
+"""The torch engine's side of the ``Sampler`` that methods see: one process holds all policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from bapo.algorithm.rollouts import FRESH, Group, Prompt
+from bapo.engines.shared import models
+from bapo.engines.shared.batch_tensors import ResponsePlace, Rows, by_group, micro_batches
+from bapo.engines.shared.step_sampler import Purpose, SamplingSetup, StepSampler
+from bapo.engines.torch.rollout import ResponseGenerator
+
+#: responses that are scored at once, unless the configuration says how many
+SCORED_ROWS = 256
+
+
+class TorchStepSampler(StepSampler):
+    """One training step's sampler."""
+
+    def __init__(
+        self,
+        setup: SamplingSetup,
+        step: int,
+        budget: int | None,
+        generator: ResponseGenerator,
+        model: PreTrainedModel,
+        rows: int | None = None,
+    ) -> None:
+        """Begin with the current policy as alpha, until :meth:`settle` says otherwise.
+
+        Args:
+            setup: what all steps share
+            step: the training step
+            budget: tokens that a response of this step's rollout, or one that goes on, may grow by; None: no limit
+            generator: samples and grades
+            model: the current policy
+            rows: responses that are scored at once; None: SCORED_ROWS
+        """
+        super().__init__(setup, step, budget)
+        self.generator, self.model, self.rows = generator, model, rows or SCORED_ROWS
+        self.rollout_model = model
+
+    def settle(self, rollout_model: PreTrainedModel, version: int) -> None:
+        """Say which weights alpha has in this step."""
+        self.rollout_model, self.rollout_version = rollout_model, version
+
+    def fresh(self, prompts: list[Prompt]) -> list[Group]:
+        """Return the groups of the step's own rollout."""
+        groups = self.generator.generate(
+            *(self.rollout_model, prompts, self.setup.group_size, ("rollout",), self.step, self.rollout_version),
+            *(FRESH, self.costs, self.budget),
+        )
+        return self.paid(groups, FRESH)
+
+    def _generate(
+        self, prompts: list[Prompt], group_size: int, purpose: Purpose, version: int, origin: str
+    ) -> list[Group]:
+        model = self.model if version == self.step - 1 else self.rollout_model
+        return self.generator.generate(model, prompts, group_size, purpose, self.step, version, origin, self.costs)
+
+    def _continue(self, groups: list[Group], index: Sequence[ResponsePlace], purpose: Purpose) -> list[Group]:
+        return self.generator.resume(self.model, groups, index, self.budget, purpose, self.step, self.costs)
+
+    def _score(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
+        temperature, tokens = self.setup.parameters.temperature, 0
+
+        def logprobs(rows: Rows) -> Tensor:
+            nonlocal tokens
+            tokens += rows.tokens
+            return models.score(
+                self.model, rows.ids, rows.starts, rows.width, temperature, False, rows.lengths, rows.images
+            ).logprobs
+
+        return by_group(groups, micro_batches(groups, self.rows, self.model.device), logprobs), tokens
+
+    def _prompt_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.row.tokens)
+
+    def _with_tokens(self, prompt: Prompt) -> Prompt:
+        return prompt
