@@ -119,11 +119,16 @@ def setting(cell: StudyRun, section: str, name: str) -> Any:
 
 
 def kind_of_base(block: Block) -> str:
-    """Return what makes a block's base model but for its seed; "" where the runs do not say."""
+    """Return what makes a block's base model but for its seed; "" where the runs do not say.
+
+    An option without a value is no option: a run of an earlier version may not have it.
+    """
     sections = config(next(iter(block.methods.values()))[0])
     if any(not isinstance(sections.get(key), dict) for key in MAKES):
         return ""
-    made = {key: {k: v for k, v in sections[key].items() if k not in DRAWN.get(key, ())} for key in MAKES}
+    made = {
+        key: {k: v for k, v in sections[key].items() if v is not None and k not in DRAWN.get(key, ())} for key in MAKES
+    }
     return json.dumps(made, sort_keys=True)
 
 

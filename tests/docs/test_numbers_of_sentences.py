@@ -13,8 +13,8 @@ from support.evidence import MARK
 from support.pages import FENCE
 from support.paths import ROOT
 
-from analysis import evidence
 from analysis.__main__ import main
+from analysis.exchange import evidence
 
 PAGES = ("README", *(f"docs/{n}" for n in ("results", "deciding", "hard_prompts", "replay2026", "specifications")))
 #: numbers without evidence, "PAGE: NUMBER", one a line: of the paper, of a machine, or of a table that is not kept
