@@ -109,8 +109,8 @@ def test_a_figure_is_drawn_beside_its_studys_comparison_and_shown_in_the_report(
     assert analysis(["comparison", "--study", str(study), "--out", str(out)]) == 0
     data = (out / "comparison_lengths_response_lengths.csv").read_text().splitlines()
     assert data[0].startswith("step,response_length") and len(data) == 1 + 4 * 3
-    (table,) = (part for part in report._parts(out, out) if part.key == "comparison_lengths")
-    assert list(table.pictures) == ["comparison_lengths_response_lengths.svg"]
+    (table,) = (part for part in report._parts(out, out) if part["key"] == "comparison_lengths")
+    assert list(table["pictures"]) == ["comparison_lengths_response_lengths.svg"]
     assert products.compared_with("lengths") == [f"{LENGTHS}:response_lengths"]
     assert products.compared_with("table1") == []
     file.write_text(STUDY.format(figure="figures/none.py:draw"))

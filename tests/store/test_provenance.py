@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from analysis import __main__ as analysis
-from bapo import __main__
+from bapo import __main__, __version__
 from bapo.errors import UserError
 from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, fingerprints, read_json, write_json, write_text
 
-CODE = {"version": "0.1.0", "commit": "98b734390565697271f7918bb63968d308563c07", "dirty": True}
+CODE = {"version": "1.0.0", "commit": "98b734390565697271f7918bb63968d308563c07", "dirty": True}
 
 
 def write_run(folder: Path, identity: str) -> Path:
@@ -55,7 +55,7 @@ def test_the_record_of_a_table_by_hand(results: Path, capsys: pytest.CaptureFixt
     # printf '| a |\n' | sha256sum
     assert found["files"]["table1.md"] == "fc81c4611c252054102fff533947442b2074784a88dcf9d4b7b8aeae31d0ceee"
     assert found["command"] == "python -m analysis table1 --out 'a b'"
-    assert found["code"] == {"version": "0.1.0", **provenance.git_state()}
+    assert found["code"] == {"version": __version__, **provenance.git_state()}
     assert found["packages"] == provenance.package_versions() and found["hardware"]["cores"] >= 1
     assert {name: entry.get("identity") for name, entry in found["inputs"].items()} == {
         "../studies/table1.json": None,
