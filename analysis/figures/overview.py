@@ -17,43 +17,48 @@ from bapo.errors import UserError
 
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
-REFERENCE, METHOD = "grpo", "bapo"
-#: BAPO's row with a budget -> heading, colour; in the order of the picture
-BUDGETS = {
-    METHOD: ("As in the paper's Table 1: as many steps, a tenth more samples", style.ORANGE),
-    f"{METHOD}+rollouts": ("As many samples", style.VERMILLION),
-    f"{METHOD}+updates": ("As many updates", style.BLUE),
-    f"{METHOD}+compute": ("As much compute", style.GREEN),
+REFERENCE, METHOD, LOW_RATE = "grpo", "bapo", "rate_5e-5"
+#: BAPO's row, GRPO's row -> heading, colour; in the order of the picture
+PAIRS = {
+    (METHOD, REFERENCE): ("As in the paper's Table 1: as many steps, a tenth more samples", style.ORANGE),
+    (f"{METHOD}+rollouts", REFERENCE): ("As many samples", style.VERMILLION),
+    (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+{LOW_RATE}"): ("As many samples, a low rate", style.PURPLE),
+    (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+whole_batch+{LOW_RATE}"): (
+        "As many samples, a low rate, GRPO with one update a step as in the authors' script",
+        style.PURPLE,
+    ),
+    (f"{METHOD}+updates", REFERENCE): ("As many updates", style.BLUE),
+    (f"{METHOD}+compute", REFERENCE): ("As much compute", style.GREEN),
 }
 
 
 def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
-    """Return a row a budget, task and base model, in points with the 95% interval, and the paper's difference.
+    """Return a row a pair, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
-    model and budget the one with more seeds. Raises UserError where no study has both methods.
+    model and pair the one with more seeds. Raises UserError where no study has both methods.
     """
-    best: dict[tuple[str, str], dict[str, Any]] = {}
+    best: dict[tuple[str, str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
         for kind, blocks in reading.kinds(study).items():
             for row in _rows(blocks, study):
-                key = row["method"], kind
+                key = row["method"], row["reference"], kind
                 if key not in best or row["runs"] > best[key]["runs"]:
                     best[key] = row
     if not best:
         raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
-    rows = sorted(best.values(), key=lambda row: (list(BUDGETS).index(row["method"]), row["task"]))
+    rows = sorted(best.values(), key=lambda row: (list(PAIRS).index((row["method"], row["reference"])), row["task"]))
     return pd.DataFrame(rows)
 
 
 def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]:
-    """Yield a row of each of BAPO's budgets that these blocks share with GRPO, over the bases if several."""
+    """Yield a row of each pair that all of these blocks have, over the bases if several."""
     first, of_block = blocks[0], [results.collect(b, study) for b in blocks]
     printed = paper.of_block(first)
-    for method in BUDGETS:
-        if not all({method, REFERENCE} <= rows.keys() for rows in of_block):
+    for method, reference in PAIRS:
+        if not all({method, reference} <= rows.keys() for rows in of_block):
             continue
-        pairs = [results.difference(rows[method], rows[REFERENCE], AVERAGE) for rows in of_block]
+        pairs = [results.difference(rows[method], rows[reference], AVERAGE) for rows in of_block]
         if len(pairs) > 1:
             estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])
         elif len(pairs[0].difference.by_seed) > 1:
@@ -63,6 +68,7 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
         theirs, other = (printed.value(name, AVERAGE) if printed else None for name in (METHOD, REFERENCE))
         yield {
             "method": method,
+            "reference": reference,
             "task": first.task_title,
             "model": first.model_title if len(blocks) == 1 else f"{len(blocks)} base models",
             "runs": sum(len(pair.difference.by_seed) for pair in pairs),
@@ -82,19 +88,25 @@ def write(studies: Sequence[StudyFile], out: Path) -> list[Path]:
 
 
 def _figure(frame: pd.DataFrame) -> Figure:
-    shown = [method for method in BUDGETS if method in set(frame["method"])]
-    headings = {method: i for i, method in enumerate(shown)}
-    places = frame.index + 1.4 * frame["method"].map(headings) + 1  # a heading above each budget
+    pairs = pd.Series(list(zip(frame["method"], frame["reference"], strict=True)))
+    shown = [pair for pair in PAIRS if pair in set(pairs)]
+    places = frame.index + 1.4 * pairs.map(shown.index) + 1  # a heading above each pair
     fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
     axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
-    for method in shown:
-        heading, colour = BUDGETS[method]
-        rows = frame[frame["method"] == method]
+    for pair in shown:
+        heading, colour = PAIRS[pair]
+        rows = frame[pairs == pair]
         at = places[rows.index]
         style.whiskers(axes, rows["points"], at, (rows["low"], rows["high"]), capsize=0, color=colour, fmt="o")
         axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=style.BLACK)
         axes.annotate(
-            heading, (0, at.min() - 0.9), xycoords=("axes fraction", "data"), va="center", weight="bold", fontsize=7.5
+            heading,
+            (0, at.min() - 0.9),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            weight="bold",
+            fontsize=7.5,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
         )
     names = frame["task"] + ", " + frame["model"] + " (" + frame["runs"].astype(str) + ")"
     axes.set_yticks(places, names)
