@@ -23,7 +23,7 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
 WINE = "#882255"  # of Tol's muted scheme, safe as well
 
-#: method -> (colour, dash pattern); two methods never share both, and only the base is dotted
+#: method -> (colour, dash pattern); a part of a method has its colour, two never share both, only the base is dotted
 METHODS: dict[str, tuple[str, Any]] = {
     "base": ("#444444", (0, (1, 1))),
     "grpo": (BLUE, "-"),
@@ -31,11 +31,11 @@ METHODS: dict[str, tuple[str, Any]] = {
     "mopps": (WINE, "-"),
     "ppo": (ORANGE, "-"),
     "ba_ppo": (PURPLE, "-"),
-    "grpo_v5": (SKY, (0, (5, 1.5))),
+    "grpo_v5": (BLUE, (0, (5, 1.5))),
     "repo": (PURPLE, (0, (3, 1.2, 1, 1.2))),
     "remix": (GREY, "-"),
-    "bapo_without_x2": (ORANGE, (0, (4, 1.2))),
-    "bapo_without_x3": (BLACK, (0, (4, 1.2))),
+    "bapo_without_x2": (VERMILLION, (0, (4, 1.2))),
+    "bapo_without_x3": (VERMILLION, (0, (3, 1.2, 1, 1.2))),
     "bapo": (VERMILLION, "-"),
 }
 #: colours of methods that this file does not know

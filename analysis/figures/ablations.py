@@ -113,12 +113,13 @@ def accuracy_rows(block: Block, ends: ByMethod) -> pd.DataFrame:
 
 
 def dots(axes: Axes, block: Block, ends: ByMethod, labels: Mapping[str, str]) -> None:
-    """Draw the accuracy of each method of ``labels`` in percent, from the top; colour and marker are its curve's."""
+    """Draw the accuracy of each method of ``labels`` in percent, from the top; colour, dash and marker are its curve's."""
     looks = {m: style.method_line(m, i) for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:
             mean, colour = ends[method][AVERAGE]["result"].mean(AVERAGE), looks[method]["color"]
-            axes.plot(np.multiply(100, [mean.tested.low, mean.tested.high]), [row, row], color=colour, linewidth=1.2)
+            line = {"color": colour, "linestyle": looks[method]["linestyle"], "linewidth": 1.2}
+            axes.plot(np.multiply(100, [mean.tested.low, mean.tested.high]), [row, row], **line)
             axes.plot(np.multiply(100, mean.seed_means), [row + 0.2] * len(mean.seed_means), ".", color=colour, ms=2.5)
             axes.plot(100 * mean.mean, row, looks[method].get("marker", "o"), color=colour, markersize=4)
     if BASE in ends:

@@ -3,7 +3,7 @@ the chance that one of k samples is correct."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,17 +22,33 @@ SHOWN = ("grpo", "dapo", "bapo")
 MEASURES = {"reward_mean": "mean reward", "entropy": "entropy (nats per token)", "response_length": "length (tokens)"}
 
 
-def lines(axes: Axes, rows: pd.DataFrame, block: Block, column: str, labels: Mapping[str, str] | None = None) -> None:
+def lines(
+    axes: Axes,
+    rows: pd.DataFrame,
+    block: Block,
+    column: str,
+    labels: Mapping[str, str] | None = None,
+    coloured: Collection[str] = (),
+) -> None:
     """Draw the mean over seeds of each method's rows, and among few a band from the lowest to the highest seed.
 
-    labels: of the methods that are shown; by default all with their titles.
+    Args:
+        axes: the panel.
+        rows: a row a method, seed and step.
+        block: names the methods.
+        column: of the rows, on the y axis.
+        labels: of the methods that are shown; by default all with their titles.
+        coloured: the methods whose lines have a colour and a title, among grey ones; none: all.
     """
     shown = [m for m in block.methods if labels is None or m in labels]
-    for method in shown:
+    for method in sorted(shown, key=lambda m: bool(coloured) and m not in coloured):
         values = frames.of(rows, method=method).groupby("step")[column].agg(["mean", "min", "max"])
         if len(values):
             label = labels[method] if labels else block.plain_title(method)
-            style.band(axes, values.index, values.to_numpy().T, len(shown), label=label, **look(block, method))
+            drawn = look(block, method)
+            if coloured and method not in coloured:
+                label, drawn = "other methods", {"color": style.GREY, "linewidth": 0.7, "alpha": 0.6, "zorder": 2}
+            style.band(axes, values.index, values.to_numpy().T, len(shown), label=label, **drawn)
     style.step_axis(axes, int(rows["step"].max()) if len(rows) else 1)
 
 
@@ -42,29 +58,33 @@ def look(block: Block, method: str) -> dict[str, Any]:
     return line | {"zorder": 4 if method == "bapo" else 3}
 
 
-def _measures(study: StudyFile, names: Mapping[str, str], key: str, height: float) -> tuple[Figure, pd.DataFrame]:
+def _measures(
+    study: StudyFile, names: Mapping[str, str], key: str, height: float, coloured: Collection[str] = ()
+) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a column a measure.
 
-    names: column of steps.parquet -> its name; key: of the caption.
+    names: column of steps.parquet -> its name; key: of the caption; coloured: as of :func:`lines`.
     """
     frame, averaged = frames.smoothed(study, list(names))
     caption, places = frames.caption(study, key, averaged=averaged), [(b, c) for b in study.blocks for c in names]
     fig, panels = style.grid(caption, len(places), len(names), height)
     for axes, (block, column) in zip(panels, places, strict=True):
-        lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed")
+        lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed", coloured=coloured)
         axes.set_title(f"{block.task_title}\n{block.model_title}: {names[column]}")
     style.legend(fig, panels)
     return fig, frame
 
 
-def training_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
+def training_curves(study: StudyFile, coloured: Collection[str] = ()) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
-    fig, frame = _measures(frames.part(study), {"reward_mean": MEASURES["reward_mean"]}, "training_curves", 2.5)
+    names, key = {"reward_mean": MEASURES["reward_mean"]}, "three_curves" if coloured else "training_curves"
+    fig, frame = _measures(frames.part(study), names, key, 2.5, coloured)
     return fig, frame.drop(columns="measure").rename(columns={"value": "reward_mean"})
 
 
-#: the paper's, and one that any study may name
-figure4_training_curves = training_curves
+def figure4_training_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
+    """Draw the paper's three methods in colour, and the study's others in grey."""
+    return training_curves(study, SHOWN)
 
 
 def figure11_dynamics(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
