@@ -24,23 +24,34 @@ def closing(home: Path, studies: Sequence[str]) -> str:
 
 
 def rows(table: Path) -> str:
-    """Return a line for each average of a table's CSV: task, method, percent and difference; "" if it has none."""
+    """Return a line for each average of a table's CSV: task, method, percent and difference; "" if it has none.
+
+    Where a difference is pooled over base models, only the pooled rows, which have no percent.
+    """
     with table.open(encoding="utf-8", newline="") as file:
         averages = [row for row in csv.DictReader(file) if row["benchmark"] == AVERAGE]
+    # write_csv quotes a sign
+    titles = {row["method"]: (row.get("title") or row["method_title"]).lstrip("'+") for row in averages}
+    pooled = [row for row in averages if not row["mean"]]
     cells = []
-    for row in averages:
+    for row in pooled or averages:
         low, mean, high, lead = (float(row.get(key) or "nan") for key in ("low", "mean", "high", "difference"))
-        if mean != mean:  # a row over several base models has differences only
-            continue
-        accuracy = f"{text.number(mean)} ± {text.number((high - low) / 2)}"
-        against = f"{text.signed(lead)} against {row['reference']}, {row['verdict']}" if lead == lead else ""
-        title = (row.get("title") or row["method_title"]).lstrip("'+")  # write_csv quotes a sign
-        cells.append((row["task"], title, accuracy, against))
+        accuracy = "" if row in pooled else f"{text.number(mean)} ± {text.number((high - low) / 2)}"
+        against = ""
+        if lead == lead:
+            other = titles.get(row["reference"], row["reference"])
+            against = f"{text.signed(lead)} against {other}, {row['verdict']}"
+        cells.append((row["task"], titles[row["method"]], accuracy, against))
     if not cells:
         return ""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
-    return "\n".join([f"Accuracy in percent, averaged over benchmarks, with 95% interval ({table}):", *lines])
+    lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True) if w).rstrip() for line in cells]
+    kind = (
+        "Points, pooled over base models"
+        if pooled
+        else "Accuracy in percent, averaged over benchmarks, with 95% interval"
+    )
+    return "\n".join([f"{kind} ({table}):", *lines])
 
 
 def published(home: Path, study: str) -> str:

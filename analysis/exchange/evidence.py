@@ -267,8 +267,8 @@ def unpack(file: Path, out: Path) -> Path:
     described, tables = read(file)
     home, written = out / described["folder"], set[Path]()
     texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
-    for path in texts:
-        if path.name == SUMMARY and path.exists() and "evidence" not in read_json(path):
+    for path in home.glob(f"*/*/*/*/{SUMMARY}"):  # a study's file would name these runs no more
+        if "evidence" not in read_json(path):
             raise UserError(f"{path}: a run that is not from evidence lies here; name another folder")
     for table, rows in tables.items():
         for name, frame in rows.groupby("path", sort=False):

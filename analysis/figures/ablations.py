@@ -113,7 +113,7 @@ def accuracy_rows(block: Block, ends: ByMethod) -> pd.DataFrame:
 
 
 def dots(axes: Axes, block: Block, ends: ByMethod, labels: Mapping[str, str]) -> None:
-    """Draw the accuracy of each method of ``labels`` in percent, from the top; colour, dash and marker are its curve's."""
+    """Draw the accuracy of each method of ``labels`` in percent, from the top, with its curve's look."""
     looks = {m: style.method_line(m, i) for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:

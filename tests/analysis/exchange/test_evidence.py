@@ -76,7 +76,8 @@ def test_a_target_ends_with_its_rows_and_what_the_published_run_has(
     table = pd.read_csv(home / "tables" / "comparison_figure6.csv")
     averages = table[(table["benchmark"] == "avg") & table["mean"].notna()]
     assert [float(re.split(" {2,}", row)[2].split()[0]) for row in rows] == list(averages["mean"].round(1))
-    assert not any("+" in re.split(" {2,}", row)[1] for row in rows) and any(" against bapo, " in row for row in rows)
+    assert not any("+" in re.split(" {2,}", row)[1] for row in rows)
+    assert any(" against BAPO (Ours), " in row for row in rows)
     assert last == f"Beside the published run, {numbers} of {numbers} numbers are identical."
 
 
@@ -315,6 +316,31 @@ def test_a_file_that_grows_too_much_is_refused(tmp_path: Path, capsys) -> None:
     assert "bomb.zip" in capsys.readouterr().err
 
 
-def test_a_table_without_averages_ends_in_no_rows(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("benchmark,low,mean,high,difference\ncd4,1,2,3,\n", encoding="utf-8")
-    assert closing.rows(tmp_path / "table.csv") == ""
+HEADER = "task,method,title,benchmark,low,mean,high,reference,difference,verdict\n"
+REFERENCE = "countdown,grpo,'+GRPO,avg,19,20,21,grpo,,\n"
+BAPO = "countdown,bapo,'+BAPO,avg,{},grpo,-0.25,below\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("countdown,grpo,GRPO,cd4,1,2,3,,,\n", []),
+        (REFERENCE, ["countdown  GRPO  20.0 ± 1.0"]),
+        (REFERENCE + BAPO.format("18,19.75,21"), ["countdown  GRPO  20.0 ± 1.0", BELOW := "-0.2 against GRPO, below"]),
+        (REFERENCE + BAPO.format(",,"), [f"countdown  BAPO  {BELOW}"]),  # pooled over base models
+    ],
+)
+def test_the_rows_that_a_target_ends_with(rows: str, lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(HEADER + rows, encoding="utf-8")
+    found = closing.rows(tmp_path / "table.csv").splitlines()[1:]
+    assert len(found) == len(lines) and all(line in row for line, row in zip(lines, found, strict=True))
+
+
+def test_evidence_is_not_unpacked_beside_runs_of_ones_own(simulated: dict[str, Path], tmp_path: Path) -> None:
+    file = evidence.pack(simulated["figure6"], tmp_path / "evidence")
+    home = evidence.unpack(file, tmp_path / "out").parents[1]
+    evidence.unpack(file, tmp_path / "out")  # again is fine
+    (home / "countdown" / "other" / "grpo" / "seed1").mkdir(parents=True)
+    (home / "countdown" / "other" / "grpo" / "seed1" / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match=r"grpo/seed1/summary\.json: a run that is not from"):
+        evidence.unpack(file, tmp_path / "out")
