@@ -16,6 +16,7 @@ from support.paths import ROOT
 from analysis import products
 from bapo.experiments.places import options
 from bapo.experiments.studies import study_file
+from bapo.store import columns
 
 #: where a link may lead outside of the checkout; its form is checked, not the network
 OUTSIDE = re.compile(r"https://(arxiv\.org/abs/\d{4}\.\d{5}|snakemake\.github\.io|github\.com/[\w.-]+/[\w.-]+)")
@@ -87,6 +88,10 @@ def test_the_page_lists_every_target() -> None:
     assert targets() in page
     named = " ".join(re.findall(r"`([^`]*)`", page)).split()
     assert {target for scale in options("scale") for target in products.targets(scale, ())} - {*named} == set()
+
+
+def test_the_page_lists_every_column() -> None:
+    assert columns.markdown() in (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 
 
 LINES = 120  # of the README

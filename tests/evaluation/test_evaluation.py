@@ -22,6 +22,7 @@ from bapo.evaluation.scores import summarise
 from bapo.experiments.places import data_directory
 from bapo.experiments.schema import Config
 from bapo.graders.verdict import OVERLOADED, Verdict
+from bapo.store import columns
 from bapo.store.files import damaged_files, fingerprints, read_json, read_table, write_json
 from bapo.tasks.base import Task
 
@@ -120,7 +121,7 @@ def test_keeps_32_differing_samples_of_every_problem(world: World, evaluated: Ev
     folder, summary = evaluated
     for name in ("cd34", "cd4"):
         frame, problems = table(folder, name), read_table(data_directory(config) / f"{name}.parquet")
-        assert list(frame.columns) == COLUMNS
+        assert list(frame.columns) == COLUMNS and columns.unknown(columns.EVALUATION, frame.columns) == []
         ids = [extra["id"] for extra in problems["extra_info"]]
         assert frame["problem_id"].tolist() == [i for i in ids for _ in range(32)]
         assert frame["sample"].tolist() == list(range(32)) * len(ids)

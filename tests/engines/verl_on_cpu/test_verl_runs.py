@@ -22,6 +22,7 @@ from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
+from bapo.store import columns
 from bapo.store.files import GROUPS, PROBE, STEPS, TABLES, TIME_COLUMNS, fingerprints, verify_files
 
 pytestmark = [
@@ -78,6 +79,7 @@ class Run:
         assert says in finish(self.start(*words))
         found = tables(self.folder)
         assert_same_tables(found, expected)
+        assert columns.unknown(STEPS, found[STEPS].columns) == []
         start = weights(base_directory(self.config) / "checkpoint")
         own, theirs = (weights(f / verify_files(f)["checkpoint"]) for f in (self.folder, run_directory(self.torch)))
         assert np.linalg.norm(own - theirs) < 0.05 * np.linalg.norm(theirs - start)
