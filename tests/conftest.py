@@ -31,7 +31,7 @@ settings.load_profile("suite")
 #: a check by algebra is limited by its CPU time alone, so that a busy machine changes no verdict
 pool.shared().wall_seconds = 600.0
 #: files that take minutes: one that begins last leaves the other workers idle
-LONG = ("test_verl_runs.py", "test_pocket.py", "test_end_to_end.py", "test_live.py", "test_init.py", "test_golden.py")
+LONG = ("test_verl_runs.py", "test_pocket.py", "test_end_to_end.py", "test_watch.py", "test_init.py", "test_golden.py")
 
 
 #: folders and files whose tests share what takes minutes to make: one worker has them
