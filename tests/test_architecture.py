@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -144,3 +145,16 @@ def test_collecting_tests_imports_nothing_slow() -> None:
 def test_types_are_clean() -> None:
     output, errors, status = api.run(["bapo", "analysis", "examples", "--cache-dir", "/dev/null"])
     assert not errors and status == 0, output
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """A reader who sees a class's name knows which one it is."""
+    files = [path for folder in ("bapo", "analysis") for path in (ROOT / folder).rglob("*.py")]
+    names = Counter(
+        node.name
+        for path in files
+        if "templates" not in path.parts
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -54,7 +54,7 @@ class Runs(Part):
         return [self.seeds[self.models.index(model)]] if self.paired else self.seeds
 
 
-class StudyFile(Part):
+class StudyDefinition(Part):
     """What ``experiments/study/<name>.yaml`` may say."""
 
     name: str
@@ -76,7 +76,7 @@ class StudyFile(Part):
 class Study:
     """A study's runs at one scale. tuned: tuned run -> its method, under whose name it is shown."""
 
-    file: StudyFile
+    file: StudyDefinition
     scale: str
     cells: tuple[Cell, ...]
     tuned: Mapping[Cell, str]
@@ -148,7 +148,7 @@ def study_of(name: str, settings: Settings) -> Study:
     return load_study(name, settings.scale, settings.methods, settings.seeds)
 
 
-def study_file(name: str) -> StudyFile:
+def study_file(name: str) -> StudyDefinition:
     """Read and check what ``experiments/study/<name>.yaml`` says. Raises UserError."""
     places.require_name(f"study={name}", "study", name)
     path = places.file_of("study", name)
@@ -156,8 +156,8 @@ def study_file(name: str) -> StudyFile:
 
 
 @lru_cache(maxsize=64)  # Snakemake asks many times
-def _checked(name: str, path: Path, text: str) -> StudyFile:
-    content: StudyFile = read(StudyFile, parse_yaml(path, text), path)
+def _checked(name: str, path: Path, text: str) -> StudyDefinition:
+    content: StudyDefinition = read(StudyDefinition, parse_yaml(path, text), path)
     if content.name != name:
         raise wrong(path, "name", content.name, f"must be {name}, as the file is called")
     for scale, blocks in content.scales.items():

@@ -111,11 +111,11 @@ def test_a_picture_shows_the_colours_where_the_angles_are():
     ],
 )
 def test_chains(diagram, question, steps, answer):
-    instance = generators.Instance(figures.Diagram(*diagram, 0, 0, 40, 50, 50), question)
+    instance = generators.DiagramProblem(figures.Diagram(*diagram, 0, 0, 40, 50, 50), question)
     assert generators.chain(instance) == (steps, answer)
 
 
-def triples(made: list[generators.Instance]) -> set[str]:
+def triples(made: list[generators.DiagramProblem]) -> set[str]:
     """Kind, question and angles, the angles read from the drawing: of parallel lines those of both sectors."""
     found = set()
     for kind in figures.KINDS:
@@ -149,7 +149,7 @@ def test_what_the_probe_and_the_benchmarks_ask_is_not_trained_on(scale):
 def test_a_form_is_one_for_parallel_lines_and_their_mirror_image():
     """A slope of 60 shows, mirrored, what a slope of 120 shows with the sectors at the places before."""
     one, two = (
-        generators.Instance(figures.Diagram("parallels", (slope,), shape, 0, mirror, 40, 50, 50), "other")
+        generators.DiagramProblem(figures.Diagram("parallels", (slope,), shape, 0, mirror, 40, 50, 50), "other")
         for slope, shape, mirror in ((60, 4 * 0 + 0, 0), (120, 4 * 1 + 1, 1))
     )
     assert one.triple == two.triple == "parallels:60-60:other"

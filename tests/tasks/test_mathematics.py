@@ -15,7 +15,7 @@ from bapo.graders.verdict import NO_ANSWER, WRONG, Verdict
 from bapo.tasks import files
 from bapo.tasks.mathematics import generator as generators
 from bapo.tasks.mathematics import task as sums
-from bapo.tasks.mathematics.generator import Node
+from bapo.tasks.mathematics.generator import Operation
 from bapo.tasks.real import number_truth
 
 SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(generators.BENCHMARKS, 60)
@@ -71,13 +71,13 @@ def holds(prompt: str, answer: int) -> bool:
 @pytest.mark.parametrize(
     ("term", "text", "name"),
     [
-        (Node(Node(7, "+", 3), "*", 4), "( 7 + 3 ) * 4", "((3+7)*4)"),
-        (Node(4, "*", Node(3, "+", 7)), "4 * ( 3 + 7 )", "((3+7)*4)"),
-        (Node(2, "+", Node(3, "*", 4)), "2 + 3 * 4", "((3*4)+2)"),
-        (Node(9, "-", Node(4, "-", 3)), "9 - ( 4 - 3 )", "(9-(4-3))"),
-        (Node(Node(9, "-", 4), "-", 3), "9 - 4 - 3", "((9-4)-3)"),
-        (Node(48, "/", Node(8, "/", 2)), "48 / ( 8 / 2 )", "(48/(8/2))"),
-        (Node(Node("x", "+", 5), "*", 3), "( x + 5 ) * 3", "((5+x)*3)"),
+        (Operation(Operation(7, "+", 3), "*", 4), "( 7 + 3 ) * 4", "((3+7)*4)"),
+        (Operation(4, "*", Operation(3, "+", 7)), "4 * ( 3 + 7 )", "((3+7)*4)"),
+        (Operation(2, "+", Operation(3, "*", 4)), "2 + 3 * 4", "((3*4)+2)"),
+        (Operation(9, "-", Operation(4, "-", 3)), "9 - ( 4 - 3 )", "(9-(4-3))"),
+        (Operation(Operation(9, "-", 4), "-", 3), "9 - 4 - 3", "((9-4)-3)"),
+        (Operation(48, "/", Operation(8, "/", 2)), "48 / ( 8 / 2 )", "(48/(8/2))"),
+        (Operation(Operation("x", "+", 5), "*", 3), "( x + 5 ) * 3", "((5+x)*3)"),
         (17, "17", "17"),
     ],
 )

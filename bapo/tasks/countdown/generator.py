@@ -20,7 +20,7 @@ SIGNS = ("+", "-", "*", "/")
 _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
 
 
-class Instance(NamedTuple):
+class CountdownProblem(NamedTuple):
     """A problem with one of its solutions, where it is a document's."""
 
     numbers: tuple[int, ...]
@@ -75,7 +75,7 @@ class ReducedGenerator(Options):
         valid &= left[:, 0] >= self.target_min
         return Chains(numbers[valid], steps[valid], left[valid, 0])
 
-    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[CountdownProblem]:
         """Draw ``count`` distinct problems owned by ``split``, in random order.
 
         Half of them have three numbers, ``cd4`` none. Raises UserError if the split does not own as many.
@@ -84,8 +84,8 @@ class ReducedGenerator(Options):
         instances = self._distinct(rng, 3, threes, split) + self._distinct(rng, 4, count - threes, split)
         return [instances[i] for i in rng.permutation(len(instances))]
 
-    def _distinct(self, rng: np.random.Generator, size: int, count: int, split: str) -> list[Instance]:
-        instances: dict[str, Instance] = {}
+    def _distinct(self, rng: np.random.Generator, size: int, count: int, split: str) -> list[CountdownProblem]:
+        instances: dict[str, CountdownProblem] = {}
         barren = 0
         while len(instances) < count:
             before = len(instances)
@@ -97,7 +97,7 @@ class ReducedGenerator(Options):
                 raise too_many(split, count, len(instances), f"problems with {size} numbers")
         return list(instances.values())[:count]
 
-    def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
+    def documents(self, rng: np.random.Generator, count: int) -> list[CountdownProblem]:
         """Draw ``count`` supervised documents in random order; problems repeat, with the same or other solutions.
 
         A noisy document's target is not what its steps reach. Its prompt is a problem of the base split all the same.
@@ -106,7 +106,7 @@ class ReducedGenerator(Options):
         documents = self._documents(rng, 3, threes) + self._documents(rng, 4, count - threes)
         return [documents[i] for i in rng.permutation(count)]
 
-    def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[Instance]:
+    def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[CountdownProblem]:
         parts: list[Chains] = []
         while sum(len(part.targets) for part in parts) < count:
             chains = self.draw(rng, _CHUNK, size)
@@ -138,10 +138,10 @@ class ReducedGenerator(Options):
         return asked
 
 
-def _instances(chains: Chains) -> list[Instance]:
+def _instances(chains: Chains) -> list[CountdownProblem]:
     rows = zip(chains.numbers.tolist(), chains.targets.tolist(), chains.steps.tolist(), strict=True)
     return [
-        Instance(tuple(numbers), target, [Step(a, SIGNS[sign], b, result) for a, sign, b, result in steps])
+        CountdownProblem(tuple(numbers), target, [Step(a, SIGNS[sign], b, result) for a, sign, b, result in steps])
         for numbers, target, steps in rows
     ]
 
@@ -158,7 +158,7 @@ class EasyGenerator(Options):
     target_max: int = 60
     two_number_share: Share = 0.5
 
-    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[CountdownProblem]:
         """Draw ``count`` distinct problems owned by ``split``, their numbers in random order.
 
         Raises UserError if the split does not own as many.
@@ -173,7 +173,7 @@ class EasyGenerator(Options):
             if wanted:
                 chosen += [pools[size][i] for i in rng.permutation(len(pools[size]))[:wanted]]
         return [
-            Instance(tuple(rng.permutation(numbers).tolist()), target, [])
+            CountdownProblem(tuple(rng.permutation(numbers).tolist()), target, [])
             for numbers, target in (chosen[i] for i in rng.permutation(len(chosen)))
         ]
 

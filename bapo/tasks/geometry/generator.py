@@ -20,7 +20,7 @@ QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": (
 _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
 
 
-class Instance(NamedTuple):
+class DiagramProblem(NamedTuple):
     """A diagram and a question about it."""
 
     diagram: Diagram
@@ -40,13 +40,13 @@ class Instance(NamedTuple):
         return f"<image>{self.diagram.kind} {self.question} :"
 
 
-def to_instance(name: str) -> Instance:
+def to_instance(name: str) -> DiagramProblem:
     """Return the problem of a name."""
     _, kind, angles, pose, question = name.split(":")
-    return Instance(Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(","))), question)
+    return DiagramProblem(Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(","))), question)
 
 
-def chain(instance: Instance) -> tuple[str, int]:
+def chain(instance: DiagramProblem) -> tuple[str, int]:
     """Return (steps that lead to the answer, answer in degrees): ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
     diagram, question = instance
     if question == "other":
@@ -133,26 +133,26 @@ class DiagramGenerator(Options):
         rows = zip(angles[valid].tolist(), pose[valid].tolist(), strict=True)
         return [Diagram(kind, tuple(a), *p) for a, p in rows]
 
-    def instances(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+    def instances(self, rng: np.random.Generator, count: int, split: str) -> list[DiagramProblem]:
         """Draw ``count`` problems about distinct diagrams of ``split``, each kind equally often, in random order."""
-        instances: list[Instance] = []
+        instances: list[DiagramProblem] = []
         for number, kind in enumerate(KINDS):
             wanted = count // len(KINDS) + (number < count % len(KINDS))
-            chosen: dict[str, Instance] = {}
+            chosen: dict[str, DiagramProblem] = {}
             barren = 0
             while len(chosen) < wanted:
                 before = len(chosen)
                 for diagram in self.draw(rng, kind, _CHUNK):
                     if len(chosen) < wanted and owner(diagram) == split:
                         question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
-                        chosen.setdefault(diagram.name, Instance(diagram, question))
+                        chosen.setdefault(diagram.name, DiagramProblem(diagram, question))
                 barren = barren + 1 if len(chosen) == before else 0
                 if barren == 50:
                     raise too_many(split, wanted, len(chosen), f"diagrams of the kind {kind}")
             instances += chosen.values()
         return [instances[i] for i in rng.permutation(count)]
 
-    def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, str, bool]]:
+    def documents(self, rng: np.random.Generator, count: int) -> list[tuple[DiagramProblem, str, bool]]:
         """Draw ``count`` of (problem of the base split, steps, noisy); a noisy one has the steps of another diagram
         about which the same is asked."""
         instances = self.instances(rng, count, "base")

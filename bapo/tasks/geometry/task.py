@@ -113,7 +113,7 @@ def vocabulary() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _by_question(instances: list[generator.Instance]) -> dict[str, int]:
+def _by_question(instances: list[generator.DiagramProblem]) -> dict[str, int]:
     """Count the instances of each question, by its name."""
     return dict(sorted(Counter(instance.question for instance in instances).items()))
 

@@ -28,7 +28,7 @@ _INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
 # ------------------------------------------------------------------------------------------------ terms
 
 
-class Node(NamedTuple):
+class Operation(NamedTuple):
     """``left sign right``; an operand is a number, the unknown X or another node."""
 
     left: Term
@@ -36,25 +36,25 @@ class Node(NamedTuple):
     right: Term
 
 
-Term = Node | int | str
+Term = Operation | int | str
 
 
 def to_text(term: Term) -> str:
     """Write a term with spaces between tokens and only the brackets that it needs: ``( 7 + 3 ) * 4 - 12``."""
-    if not isinstance(term, Node):
+    if not isinstance(term, Operation):
         return str(term)
     left, right = to_text(term.left), to_text(term.right)
     precedence = _PRECEDENCE[term.sign]
-    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < precedence:
+    if isinstance(term.left, Operation) and _PRECEDENCE[term.left.sign] < precedence:
         left = f"( {left} )"
-    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= precedence:
+    if isinstance(term.right, Operation) and _PRECEDENCE[term.right.sign] <= precedence:
         right = f"( {right} )"
     return f"{left} {term.sign} {right}"
 
 
 def canonical(term: Term) -> str:
     """Write all orders and groupings of the terms of a sum, or the factors of a product, as one text."""
-    if not isinstance(term, Node):
+    if not isinstance(term, Operation):
         return str(term)
     if term.sign in "-/":
         return f"({canonical(term.left)}{term.sign}{canonical(term.right)})"
@@ -63,7 +63,7 @@ def canonical(term: Term) -> str:
 
 def _flat(term: Term, sign: str) -> list[Term]:
     """Return the operands of nested sums, or products, as one list."""
-    if isinstance(term, Node) and term.sign == sign:
+    if isinstance(term, Operation) and term.sign == sign:
         return _flat(term.left, sign) + _flat(term.right, sign)
     return [term]
 
@@ -134,7 +134,7 @@ BENCHMARKS = {
 SHARES: Mapping[str, float] = {"base": 0.8, "train": 0.1, "probe": 0.05} | dict.fromkeys(BENCHMARKS, 0.01)
 
 
-class Instance(NamedTuple):
+class ArithmeticProblem(NamedTuple):
     """A problem, its id, its answer and how to work it out."""
 
     id: str
@@ -180,16 +180,16 @@ class Generator(Options):
     noise: Share = 0.25  # probability that a step of a base document slips: its result is off
     slip_max: Annotated[int, Field(ge=1)] = 9  # by how much, at most
 
-    def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
+    def draw(self, draws: Draws, tier: Tier, answer: int) -> ArithmeticProblem:
         """Draw a problem of ``tier`` with this answer, whichever split it belongs to."""
         if tier.kind == "equation":
             return self._equation(draws, tier.steps, answer)
         tree = self._expression(draws, tier.steps, answer, tier.kind == "running")
         plan: Plan = []
         to_plan(tree, plan)
-        return Instance(f"mathematics:{canonical(tree)}", f"{to_text(tree)} =", answer, plan)
+        return ArithmeticProblem(f"mathematics:{canonical(tree)}", f"{to_text(tree)} =", answer, plan)
 
-    def _expression(self, draws: Draws, size: int, value: int, running: bool) -> Node | int:
+    def _expression(self, draws: Draws, size: int, value: int, running: bool) -> Operation | int:
         """Draw ``size`` operations with this value; ``running``: the right operand is always a number."""
         if not size:
             return value
@@ -197,18 +197,20 @@ class Generator(Options):
         a, b = {"+": (n, value - n), "-": (value + n, n), "*": (n, value // n), "/": (value * n, n)}[sign]
         left = size - 1 if running else draws.below(size)
         right = size - 1 - left
-        return Node(self._expression(draws, left, a, running), sign, self._expression(draws, right, b, running))
+        return Operation(self._expression(draws, left, a, running), sign, self._expression(draws, right, b, running))
 
-    def _equation(self, draws: Draws, size: int, x: int) -> Instance:
+    def _equation(self, draws: Draws, size: int, x: int) -> ArithmeticProblem:
         """Draw ``size`` operations done to x, which are undone from the last to the first."""
-        side: Node | str = X
+        side: Operation | str = X
         value, undo = x, []
         for _ in range(size):
             undo.append(self._operation(draws, value, "-+/*"))
             sign, b = _INVERSE[undo[-1][0]], undo[-1][1]
-            side, value = Node(side, sign, b), compute(value, sign, b)
+            side, value = Operation(side, sign, b), compute(value, sign, b)
         plan = [(-done if done else value, sign, b) for done, (sign, b) in enumerate(reversed(undo))]
-        return Instance(f"mathematics:{canonical(side)}={value}", f"{to_text(side)} = {value} , {X} =", x, plan)
+        return ArithmeticProblem(
+            f"mathematics:{canonical(side)}={value}", f"{to_text(side)} = {value} , {X} =", x, plan
+        )
 
     def _operation(self, draws: Draws, value: int, signs: str) -> tuple[str, int]:
         """Draw one of ``signs`` and a number of an operation with this result: a of a + b and a * b, b of a - b and
@@ -224,12 +226,12 @@ class Generator(Options):
 
     # -------------------------------------------------------------------------------------------- splits
 
-    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[ArithmeticProblem]:
         """Draw ``count`` distinct problems of ``split``, its tiers and all answers equally often, in random order.
 
         Raises UserError if so many cannot be found.
         """
-        instances: dict[str, Instance] = {}
+        instances: dict[str, ArithmeticProblem] = {}
         draws = Draws(rng)
         for tier, answer in self._wanted(rng, count, split):
             for _ in range(10_000):
@@ -242,7 +244,7 @@ class Generator(Options):
         problems = list(instances.values())
         return [problems[i] for i in rng.permutation(count)]
 
-    def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, list[Step]]]:
+    def documents(self, rng: np.random.Generator, count: int) -> list[tuple[ArithmeticProblem, list[Step]]]:
         """Draw ``count`` supervised documents of the base split in random order; problems may repeat."""
         draws, documents = Draws(rng), []
         for tier, answer in self._wanted(rng, count, "base"):
@@ -272,7 +274,7 @@ class Generator(Options):
 
 def to_plan(term: Term, plan: Plan) -> int:
     """Append the steps of an expression, the left operand's first. Returns what stands for its value."""
-    if not isinstance(term, Node):
+    if not isinstance(term, Operation):
         return int(term)
     left, right = to_plan(term.left, plan), to_plan(term.right, plan)
     plan.append((left, term.sign, right))
@@ -287,7 +289,7 @@ def solve(prompt: str) -> str:
     side = _term(ast.parse(left, mode="eval").body)
     if not value:
         to_plan(side, plan)
-    while value and isinstance(side, Node):  # what was done to x is undone, from the last to the first
+    while value and isinstance(side, Operation):  # what was done to x is undone, from the last to the first
         plan.append((-len(plan) or int(value), _INVERSE[side.sign], to_plan(side.right, plan)))
         side = side.left
     return to_chain(work(plan))
@@ -298,7 +300,7 @@ _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 def _term(tree: ast.expr) -> Term:
     if isinstance(tree, ast.BinOp):
-        return Node(_term(tree.left), _SIGNS[type(tree.op)], _term(tree.right))
+        return Operation(_term(tree.left), _SIGNS[type(tree.op)], _term(tree.right))
     return tree.value if isinstance(tree, ast.Constant) and isinstance(tree.value, int) else X
 
 

@@ -137,5 +137,5 @@ class Mathematics(BoxedTask):
         return build_tokenizer(_SIGNS, generator.Generator.of(config.data).value_max)
 
 
-def _equations(instances: list[generator.Instance]) -> int:
+def _equations(instances: list[generator.ArithmeticProblem]) -> int:
     return sum(generator.X in instance.prompt for instance in instances)
