@@ -78,7 +78,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         (f"--{name}", {"required": True, "help": "the name of a folder"}) for name in ("task", "model", "method")
     ]
     numbers = (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses"))
-    sizes = [(f"--{name}", {"type": int, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
+    sizes = [(f"--{name}", {"type": _count, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
     metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/sharing.md"})
     command("import", _import, log, *folders, metric, *sizes, home)
@@ -142,6 +142,13 @@ def _overview(options: argparse.Namespace) -> Made:
     from analysis.figures import overview
 
     return Made(overview.write([study.load(file) for file in options.study], options.out), options.study)
+
+
+def _count(text: str) -> int:
+    """Return a number from 1. Raises ArgumentTypeError, to which argparse adds the option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
+    return int(text)
 
 
 def _import(options: argparse.Namespace) -> Made:

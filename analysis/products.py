@@ -17,8 +17,9 @@ from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.experiments.places import options
+from bapo.experiments.studies import study_file
 from bapo.store.files import SUMMARY
-from bapo.validate import parse_yaml
+from bapo.validate import parse_yaml, wrong
 
 CLAIMS = Path(__file__).resolve().parent / "claims"
 #: the study whose runs the paper's tables show, and its first table
@@ -136,10 +137,12 @@ def _figures(study: str) -> list[str]:
 
 def _names(study: str, key: str, known: Sequence[str], default: Sequence[str] = ()) -> list[str]:
     named = _study(study).get(key)
+    if not isinstance(named, list | None):
+        raise wrong(places.file_of("study", study), key, named, "must be a list of names")
     for name in named or ():
         if name not in known and not (key == "figures" and project.is_place(name)):
-            wrong = unknown(key, f"no {key[:-1]} '{name}'", name, known)
-            raise UserError(f"{places.file_of('study', study)}: {wrong}")
+            sentence = unknown(key, f"no {key[:-1]} '{name}'", name, known)
+            raise UserError(f"{places.file_of('study', study)}: {sentence}")
     return list(default if named is None else named)
 
 
@@ -217,8 +220,8 @@ def robustness_reports(results: Path) -> list[list[Path]]:
 
 
 def own_studies(scale: str) -> list[str]:
-    """Return the studies at ``scale`` of the project in the working directory."""
-    return at_scale(places.own("study"), scale)
+    """Return the studies at ``scale`` of the project in the working directory. Raises UserError for a wrong file."""
+    return at_scale([study_file(name).name for name in places.own("study")], scale)
 
 
 def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:

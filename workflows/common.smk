@@ -66,10 +66,16 @@ def check_claims():
 @user_errors
 def require_targets():
     """Refuse a target that nothing makes, and name the nearest. Rules of a project may follow those of the suite."""
-    for target in workflow.dag_settings.targets:
-        files = {target, os.path.relpath(target)}
+    own, targets = places.own("study"), workflow.dag_settings.targets
+    if own and (not targets or "all" in targets) and not products.own_studies(SETTINGS.scale):
+        scales = {scale for name in own for scale in studies.study_file(name).scales}
+        raise UserError(
+            f"scale={SETTINGS.scale}: no study of this project has it; they have {', '.join(sorted(scales))}"
+        )
+    for target in targets:
+        files = {target, os.path.relpath(target or ".")}
         named = workflow.is_rule(target) and not workflow.get_rule(target).has_wildcards()
-        if named or any(made.is_producer(file) for made in workflow.rules for file in files):
+        if target and (named or any(made.is_producer(file) for made in workflow.rules for file in files)):
             continue
         if with_number := [name for name in products.FIGURES if name.startswith(f"{target}_") and name in TARGETS]:
             study = study_of_product(with_number[0])
@@ -77,7 +83,7 @@ def require_targets():
             raise UserError(f"{target}: is drawn from the runs of {study}; {cure}")
         close = get_close_matches(target, [rule.name for rule in workflow.rules if not rule.has_wildcards()], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
-        if not Path(target).exists():
+        if not target or not Path(target).exists():
             raise UserError(f"nothing makes '{target}'{hint}; docs/running.md lists the targets")
 
 

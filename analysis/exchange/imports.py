@@ -80,6 +80,8 @@ def read(path: Path) -> Log:
     Raises UserError where the file cannot be read.
     """
     log, history = Log(path), _document(path).get("log_history")
+    if not isinstance(history, list | None):
+        raise UserError(f"{path}: log_history: must be a list; is it TRL's trainer_state.json?")
     if ".csv" in path.suffixes[-2:]:
         history, kind = _table(path), "row"
     else:

@@ -89,7 +89,9 @@ def read_json(path: Path) -> Json:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; run the command that makes it") from None
     except (IsADirectoryError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); delete it and run the same command again") from None
+        raise UserError(
+            f"{path} is damaged, or another kind of file ({error}); if a command made it, delete it and run it again"
+        ) from None
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:

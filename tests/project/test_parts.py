@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,15 @@ def test_a_figure_is_drawn_beside_its_studys_comparison_and_shown_in_the_report(
     assert list(table["pictures"]) == ["comparison_lengths_response_lengths.svg"]
     assert products.compared_with("lengths") == [f"{LENGTHS}:response_lengths"]
     assert products.compared_with("table1") == []
+    assert products.own_studies("laptop") == ["lengths"] and products.own_studies("smoke") == []
+    for old, new, field in (
+        ("scales:", "scale:", "scale: no such key"),
+        ("laptop:", "laptopp:", "scales.laptopp: unknown scale"),
+        (f"[{LENGTHS}:response_lengths]", "3", "figures"),
+    ):
+        file.write_text(STUDY.format(figure=f"{LENGTHS}:response_lengths").replace(old, new))
+        with pytest.raises(UserError, match=f"lengths.yaml: {re.escape(field)}"):
+            products.targets("laptop", ())
     file.write_text(STUDY.format(figure="figures/none.py:draw"))
     with pytest.raises(UserError, match=r"figures=figures/none\.py:draw: no file"):
         studies.load_study("lengths", "laptop")

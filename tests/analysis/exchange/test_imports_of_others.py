@@ -204,6 +204,18 @@ def test_two_files_become_one_evaluation(tmp_path: Path) -> None:
     assert scores == {"gsm8k": 0.5, "aime24": 0.75} and len(read_json(folder / MANIFEST)["imported"]) == 2
 
 
+@pytest.mark.parametrize(("option", "number"), [("--batch", "0"), ("--group", "-2"), ("--seed", "x")])
+def test_a_count_is_from_1(tmp_path: Path, capsys: Any, option: str, number: str) -> None:
+    with pytest.raises(SystemExit):
+        bring(tmp_path, write(tmp_path, "r.json", LM_EVAL), f"{option}={number}")
+    assert f"{option}: {number}" in capsys.readouterr().err and not (tmp_path / "imported").exists()
+
+
+def test_a_history_is_a_list(tmp_path: Path, capsys: Any) -> None:
+    assert bring(tmp_path, file := write(tmp_path, "r.json", {"log_history": 3})) == 2
+    assert f"{file}: log_history" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("option", "name"), [("--model", "Qwen/Qwen2.5-7B"), ("--task", ".."), ("--method", "")])
 def test_a_name_that_is_no_folders_is_refused(tmp_path: Path, capsys: Any, option: str, name: str) -> None:
     assert bring(tmp_path, write(tmp_path, "r.json", LM_EVAL), option, name) == 2
