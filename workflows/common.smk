@@ -234,6 +234,7 @@ def run_identity(wildcards):
 
 
 @cache
+@user_errors
 def content_of_run(**names):
     return identity.train_content(run_configuration(**names))
 
@@ -333,12 +334,14 @@ def together(name, needed=None):
     return lambda wildcards: name if grouped() and not on_gpus(wildcards, needed) else None
 
 
+@user_errors
 def run_that_sets_the_budget(wildcards):
     """Name the run of another method after whose rollouts, updates or operations this one ends; mostly none."""
     folder = budgets.like_directory(configuration_of(wildcards))
     return [] if folder is None else [f"{folder}/summary.json"]
 
 
+@user_errors
 def sweep_runs(wildcards):
     """List the finished runs that a sweep reuses, and those of its reference."""
     cells = sweep_of(wildcards.sweep).reused_cells()
@@ -350,6 +353,7 @@ def sweep_start(wildcards):
     return [f"{place}/summary.json".format(task=sweep.task, model=sweep.model) for place in (DATA, BASE)]
 
 
+@user_errors
 def sweep_slots(wildcards):
     from bapo.sweeps import study
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments import order, places
 from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
@@ -140,7 +140,13 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
             raise UserError(f"{path}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
     runs = {block.run_of(method) for block in content.scales[scale] for method in block.tuned}
     tuned = {cell: method for cell, method in rows if cell.method in runs and method != cell.method}
-    return Study(content, scale, tuple(cell for cell, _ in rows), tuned)
+    study = Study(content, scale, tuple(cell for cell, _ in rows), tuned)
+    named = {study.method_of(cell) for cell in study.cells}
+    if "reference" in content.model_fields_set and not methods and content.reference not in named:
+        raise UserError(
+            f"{path}: {unknown('reference', f'no row {content.reference}', content.reference, sorted(named))}"
+        )
+    return study
 
 
 def study_of(name: str, settings: Settings) -> Study:

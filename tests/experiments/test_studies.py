@@ -141,6 +141,7 @@ def test_a_paired_study_has_one_seed_a_model() -> None:
             ["paired needs a seed for each model, not 2"],
         ),
         ("name: table1", "name: table2", ["name=table2", "table1.yaml"]),
+        ("name: table1", "name: table1\nreference: grpp", ["reference: no row grpp (did you mean 'grpo'?)"]),
     ],
 )
 def test_a_wrong_study_file_is_named_with_its_field(experiments: Path, old: str, new: str, parts: list[str]) -> None:
