@@ -238,7 +238,7 @@ def test_a_steps_row_says_where_verls_time_and_memory_went(tiny_world: list[str]
     gpu = {"actor/perf/max_memory_allocated_gb": 3.0}
     for step, metrics in ((1, gpu), (2, {"actor/perf/max_memory_allocated_gb": 0})):
         found.row = {}
-        found.end_row(step, Batch([]), {"rollout": 4.0, "regenerate": 1.0, "reward": 0.1}, timing, metrics)
+        found.end_step(step, Batch([]), {"rollout": 4.0, "regenerate": 1.0, "reward": 0.1}, timing, metrics)
     first, second = found.tables.rows[STEPS]
     assert (first["seconds_update"], first["seconds_push"], first["seconds_compare"]) == (2.5, 0.75, 0.25)
     assert first["memory_peak_gb"] == 3 * 2**30 / 1e9 and math.isnan(second["memory_peak_gb"])
