@@ -50,6 +50,7 @@ ARROWS = {
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.exchange": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
+    "analysis.products": READ_A_RUN | {"bapo.experiments.studies"},  # which tables a study file names
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
     "analysis.figures.batch": READ_A_RUN | {"bapo.algorithm"},  # the names of origins
 }
