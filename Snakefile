@@ -32,7 +32,7 @@ workflow.default_target = "all"
 
 
 onstart:
-    hold_working_directory()
+    hold_folders()
     check_gpus()
     check_claims()
     start_warm_process()

@@ -41,18 +41,22 @@ def user_errors(function):
     def checked(*arguments, **keywords):
         try:
             return function(*arguments, **keywords)
-        except UserError as error:
+        except (UserError, OSError) as error:  # Python's errors of files name the file and the reason
             sys.exit(f"error: {error}")
 
     return checked
 
 
 @user_errors
-def hold_working_directory():
-    """One Snakemake at a time. The kernel's lock ends with the process, so kill -9 leaves nothing to clean up."""
+def hold_folders():
+    """One Snakemake at a time, in this folder and in the results, where another would delete what a job just wrote.
+
+    The kernel's lock ends with the process, so kill -9 leaves nothing to clean up.
+    """
     from bapo.store.lock import locked
 
-    HELD.enter_context(locked(Path(".snakemake", "bapo"), patience=0))
+    for folder in (Path(".snakemake", "bapo"), SCALE):
+        HELD.enter_context(locked(folder, patience=0))
 
 
 @user_errors

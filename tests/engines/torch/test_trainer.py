@@ -327,16 +327,20 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str], capfd: pytest.C
 
 
 @pytest.mark.system
-def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path) -> None:
-    """The lock that `onstart` takes (workflows/common.smk) is the kernel's: after kill -9 see tests/workflows."""
-    with locked(tmp_path / ".snakemake" / "bapo"):
+@pytest.mark.parametrize("place", [".snakemake/bapo", "out/smoke"])
+def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path, place: str) -> None:
+    """In the same folder, or from another one on the same results.
+
+    The lock that `onstart` takes (workflows/common.smk) is the kernel's: after kill -9 see tests/workflows.
+    """
+    with locked(tmp_path / place):
         command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(tmp_path)]
         command += ["--cores", "1", str(tmp_path / "out" / "smoke" / "studies" / "table1.json")]
         command += ["--config", "scale=smoke", f"results={tmp_path / 'out'}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
     assert done.returncode != 0
     assert "another process (process " in done.stderr and "is working here; wait for it or stop it" in done.stderr
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "smoke" / "studies").exists()
 
 
 def test_missing_problems_and_base_model(tiny_world: list[str], tmp_path: Path) -> None:
