@@ -34,11 +34,13 @@ def _read(study: StudyFile) -> dict[tuple[Block, str], Probes]:
     return {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
 
 
-def _caption(study: StudyFile, read: Collection[Probes], *keys: str, **fields: str) -> str:
-    """Return a caption with why seeds cannot be compared where they cannot be."""
+def _caption(study: StudyFile, read: Collection[Probes], *keys: str, counts: str = "", **fields: str) -> str:
+    """Return a caption with ``counts``, and with why seeds cannot be compared where they cannot be."""
     words = frames.caption(study, *keys, samples=next(iter(read)).samples, **fields)
     obstacles = dict.fromkeys(probing.obstacle for probing in read if probing.obstacle)
-    return " ".join([words, *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes])
+    return " ".join(
+        [words, *filter(None, [counts]), *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes]
+    )
 
 
 # ------------------------------------------------------------------------------------------------ Figures 1, 7 and 13
@@ -60,19 +62,21 @@ def figure13_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 
 def _tracking(study: StudyFile, counted: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
+    """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model)."""
     read = _read(study)
     parts = {place: _bins(*place, probing, counted) for place, probing in read.items()}
     samples, across = next(iter(read.values())).samples, max(len(b.methods) for b in study.blocks)
-    caption = _caption(study, read.values(), "bins", counted, "chance")
+    shares = "; ".join(
+        f"{b.plain_title(m)}, {b.task_title}: {_shares(part, counted)}" for (b, m), part in parts.items()
+    )
+    caption = _caption(study, read.values(), "bins", counted, "chance", counts=f"{counted.capitalize()}: {shares}.")
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
     for i, block in enumerate(study.blocks):
         row = style.shown(panels[across * i : across * (i + 1)], len(block.methods))
         row[0].set_ylabel("number of prompts")
         for axes, method in zip(row, block.methods, strict=True):
             _stacks(axes, parts[block, method])
-            title = [f"{block.plain_title(method)}: {block.task_title}", f"{block.model_title}; {counted}"]
-            axes.set_title("\n".join(title + _shares(parts[block, method], counted)))
+            axes.set_title(f"{block.plain_title(method)}: {block.task_title}\n{block.model_title}")
     style.legend(fig, panels[:1], samples + 1, title="correct", fontsize=7, handlelength=1.1, columnspacing=1)
     return fig, pd.concat(parts.values(), ignore_index=True)
 
@@ -105,15 +109,15 @@ def _bins(block: Block, method: str, probing: Probes, counted: str) -> pd.DataFr
     return frame.assign(**block.keys(method), samples=probing.samples)
 
 
-def _shares(frame: pd.DataFrame, counted: str) -> list[str]:
+def _shares(frame: pd.DataFrame, counted: str) -> str:
     """Return the shares at the last step in words: the mean over seeds, the lowest and the highest."""
     last = frames.of(frame, step=frame["step"].max()).groupby("seed").first()
     known = {name: last[column.format(counted)].dropna() for name, column in COLUMNS.items()}
-    return [
-        f"{name}: {share.mean():.0%}" + (f" ({100 * share.min():.0f} to {share.max():.0%})" if len(share) > 1 else "")
+    return ", ".join(
+        f"{name} {share.mean():.0%}" + (f" ({100 * share.min():.0f} to {share.max():.0%})" if len(share) > 1 else "")
         for name, share in known.items()
         if len(share)
-    ]
+    )
 
 
 def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
@@ -188,7 +192,7 @@ def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
         for axes, (step, cells) in zip(row, matrices, strict=True):
             axes.tick_params(labelleft=axes is row[0])
             _matrix(axes, f"{f'step {step}' if step else UNCHANGED if across else 'base'}\n{block.task_title}", cells)
-        row[0].set_ylabel("bin, other seed's base" if across else "initial bin", labelpad=2)
+        row[0].set_ylabel("correct of another seed's base" if across else "correct before training", labelpad=2)
     return fig, pd.concat(parts.values(), ignore_index=True)
 
 
@@ -230,5 +234,5 @@ def _matrix(axes: Axes, title: str, cells: pd.DataFrame) -> None:
     axes.set_xticks(ticks, labels, fontsize=6.5)
     axes.set_yticks(ticks, labels, fontsize=6.5)
     axes.grid(visible=False)
-    axes.set_xlabel("bin at this step", labelpad=2)
-    axes.set_title(f"{title}\nbelow diagonal: {cells['share_below_diagonal'].iloc[0]:.1%}")
+    axes.set_xlabel("correct at this step", labelpad=2)
+    axes.set_title(f"{title}\nbelow the line: {cells['share_below_diagonal'].iloc[0]:.1%}")

@@ -67,10 +67,12 @@ def _measures(
     """
     frame, averaged = frames.smoothed(study, list(names))
     caption, places = frames.caption(study, key, averaged=averaged), [(b, c) for b in study.blocks for c in names]
-    fig, panels = style.grid(caption, len(places), len(names), height)
+    fig, panels = style.grid(caption, len(places), len(names) if len(names) > 1 else 0, height)
     for axes, (block, column) in zip(panels, places, strict=True):
         lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed", coloured=coloured)
         axes.set_title(f"{block.task_title}\n{block.model_title}: {names[column]}")
+        if column == "response_length":  # a change of half a token is none
+            axes.set_ylim(0, None)
     style.legend(fig, panels)
     return fig, frame
 
@@ -78,7 +80,7 @@ def _measures(
 def training_curves(study: StudyFile, coloured: Collection[str] = ()) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
     names, key = {"reward_mean": MEASURES["reward_mean"]}, "three_curves" if coloured else "training_curves"
-    fig, frame = _measures(frames.part(study), names, key, 2.5, coloured)
+    fig, frame = _measures(frames.part(study), names, key, 2.1, coloured)
     return fig, frame.drop(columns="measure").rename(columns={"value": "reward_mean"})
 
 

@@ -17,8 +17,8 @@ STEM = "table1_forest"
 TITLE = "BAPO minus GRPO, here and in the paper"
 METHOD, REFERENCE = "bapo", "grpo"
 PLACE = ["task", "model"]
-COLUMNS = [*PLACE, "set", "gain", "seeds", "points", "low", "high", "share", "share_low", "share_high"]
-HERE, PAPER = "here", "the paper"
+COLUMNS = [*PLACE, "title", "set", "gain", "seeds", "points", "low", "high", "share", "share_low", "share_high"]
+HERE, PAPER = "this repository", "the paper"
 #: column of the data, those of its interval -> title of its panel
 PANELS = {
     ("points", "low", "high"): "points of average accuracy",
@@ -42,7 +42,8 @@ def data(rows: Mapping[Block, ByMethod], pairs: pd.DataFrame) -> pd.DataFrame:
         line |= {share: ours[share] for share in ("share", "share_low", "share_high")}
         theirs = {"set": PAPER, "gain": reference["paper"] - gain["paper"], "share": ours["paper_share"]}
         theirs["points"] = ours["paper"] - reference["paper"]
-        lines += [{"task": block.task, "model": block.model, **each} for each in (line, theirs)]
+        place = {"task": block.task, "model": block.model, "title": f"{block.task_title}\n{block.model_title}"}
+        lines += [place | each for each in (line, theirs)]
     frame = pd.DataFrame(lines, columns=COLUMNS)
     return frame[frame["points"].notna()].astype({"seeds": "Int64"})
 
@@ -51,7 +52,7 @@ def write(frame: pd.DataFrame, out: Path, note: str = "") -> list[Path]:
     """Write the plot and its data. note: what the scale can show."""
     with style.settings():
         fig = _figure(frame, note) if len(frame) else style.nothing("This study does not have both GRPO and BAPO.")[0]
-        return style.save(fig, frame, out, STEM, TITLE)
+        return style.save(fig, frame.drop(columns="title"), out, STEM, TITLE)
 
 
 def _figure(frame: pd.DataFrame, note: str) -> Figure:
@@ -60,7 +61,6 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
     seeds = frame["seeds"].dropna().astype(int)
     both = " and new training seeds" if seeds.min() > 1 else ""
     caption = " ".join(text.words("forest", seeds=text.counted(seeds, "seed"), both=both, note=note))
-    names = [f"{task.capitalize()}\n{model}" for task, model in frame[PLACE].drop_duplicates().to_numpy()]
     fig, panels = style.grid(caption, len(PANELS), len(PANELS), 0.8 + 0.14 * rows["y"].max())
     for axes, (columns, title) in zip(panels, PANELS.items(), strict=True):
         axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
@@ -71,7 +71,7 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
         axes.set_ylim(rows["y"].max() + 0.7, -0.7)
         axes.set_yticks([])
         axes.set_xlabel(title)
-    panels[0].set_yticks(rows.groupby("place")["y"].mean(), names)
+    panels[0].set_yticks(rows.groupby("place")["y"].mean(), frame["title"].unique())
     panels[0].tick_params(axis="y", length=0)
     panels[0].grid(axis="y", visible=False)
     style.legend(fig, panels)
