@@ -1,4 +1,4 @@
-"""BAPO's variants: test accuracy at the end of training, and the online filters' curves (the paper's Figures 6 and 10)."""
+"""BAPO's variants: test accuracy at the end, and curves of the online filters (the paper's Figures 6 and 10)."""
 
 from __future__ import annotations
 

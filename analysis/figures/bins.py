@@ -3,7 +3,7 @@ and 15), and the share that is never answered."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import matplotlib
@@ -13,10 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from analysis import probes, style
+from analysis import probes, statistics, style, text
 from analysis.figures import frames
-from analysis.figures.curves import lines
+from analysis.figures.curves import differences, minus
 from analysis.probes import Probes
+from analysis.results import BASE
+from analysis.statistics import Side
 from analysis.study import Block, StudyFile
 
 SHOWN = ("grpo", "dapo", "bapo")
@@ -135,39 +137,41 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
 
 # ------------------------------------------------------------------------------------------------ the share at 0/G
 
-#: column -> a panel's title; the unchanged base's stand in columns with CHANCE behind their names
-UNSOLVED, CHANCE = {"unsolved": "prompts at 0/{}", "still": "still at 0/{}, of another base's 0/{}"}, "_unchanged"
-
 
 def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw the share of probed training prompts at 0/G, and of those at 0/G in another seed's base; in percent."""
+    """Draw the share of probed training prompts at 0/G, minus the reference's, a panel a task and model; in points."""
     study = frames.part(study)
-    read = _read(study)
-    frame = pd.concat([_unsolved(*place, probing) for place, probing in read.items()], ignore_index=True)
-    places = [(block, column) for block in study.blocks for column in UNSOLVED if column in frame]
-    fig, panels = style.grid(_caption(study, read.values(), "unsolved"), len(places), 2, 2.5)
-    samples = next(iter(read.values())).samples
-    for axes, (block, column) in zip(panels, places, strict=True):
-        rows = frames.of_block(frame, block).dropna(subset=[column])
-        lines(axes, rows, block, column)
-        if column + CHANCE in rows:
-            axes.axhline(rows[column + CHANCE].mean(), color="#444444", linestyle=(0, (1, 1)), label=UNCHANGED)
-        axes.set_title(f"{block.title}\n{UNSOLVED[column].format(samples, samples)} (%)")
-    style.legend(fig, panels, 3)
+    read = {block: probes.of_block(block, study) for block in study.blocks}
+    frame = pd.DataFrame([row for block, of in read.items() for row in _unsolved(block, of, study.reference)])
+    if frame["difference"].isna().all():
+        return style.nothing(f"No method of this study is compared with {study.reference}.")[0], frame
+    samples = max(probing.samples for of in read.values() for probing in of.values())
+    left = minus(study, f"never solved in {samples} tries")
+    fig, panels = style.grid(frames.caption(study, "unsolved", samples=samples), len(read), left=left)
+    for axes, block in zip(panels, read, strict=True):
+        differences(axes, frames.of_block(frame, block), block, "step")
+        axes.set_xlabel("training step", labelpad=1)
+        axes.set_title(f"{block.task_title}\n{block.model_title}")
+    style.legend(fig, panels, 4, handlelength=3)
     return fig, frame
 
 
-def _unsolved(block: Block, method: str, probing: Probes) -> pd.DataFrame:
-    """Return the shares in percent, a row a step and seed; of one panel alone where seeds cannot be compared."""
-    shares: dict[str, Any] = {"unsolved": [[np.mean(c == 0) for c in probing.at(step)] for step in probing.steps]}
-    if not probing.obstacle:
-        shares["still"] = [np.subtract(1, probes.improved_across(probing, step)[1]) for step in probing.steps]
-        base = probing.across(0, lambda other, _: np.mean(other == 0))
-        for name, unchanged in {"unsolved": base, "still": shares["still"][0]}.items():
-            shares[name + CHANCE] = [unchanged] * len(probing.steps)
-    index = pd.MultiIndex.from_product([probing.steps, probing.seeds], names=["step", "seed"])
-    frame = pd.DataFrame({name: 100 * np.ravel(share) for name, share in shares.items()}, index)
-    return frame.reset_index().assign(**block.keys(method))
+def _unsolved(block: Block, read: Mapping[str, Probes], reference: str) -> Iterator[dict[str, Any]]:
+    """Yield a row a method and step, in percent and points; the base model is the reference's first probe."""
+    against = read.get(reference)
+    sides = {(m, step): _never(p, step) for m, p in read.items() for step in p.steps if step}
+    if against and against.steps[0] == 0:
+        sides |= {(BASE, step): _never(against, 0) for step in against.steps[1:]}
+    for (method, step), side in sides.items():
+        other = sides.get((reference, step)) if method != reference else None
+        differs = statistics.difference(side, other).tested if other else None
+        level = {"step": step, "unsolved": 100 * float(side.tables[0].mean())}
+        yield block.keys(method) | level | text.columns("difference", differs, "low", "high")
+
+
+def _never(probing: Probes, step: int) -> Side:
+    """Return whether each prompt has no correct answer at a step [S, n]."""
+    return Side([(np.stack(probing.at(step)) == 0).astype(float)], probing.seeds)
 
 
 # ------------------------------------------------------------------------------------------------ Figure 15
