@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from analysis import paper, reading, results, statistics, style, text
 from analysis.results import AVERAGE
 from analysis.study import Block, StudyFile, evaluated
-from bapo.errors import UserError
 
 #: fewer kinds of base model say nothing of how much they differ
 FEWEST = 3
@@ -40,7 +39,7 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
     model and pair the one with more seeds. A task with three kinds of base and more has a further row for all of them;
-    pooled: their number, else 0. Raises UserError where no study has both methods.
+    pooled: their number, else 0.
     """
     best: dict[tuple[str, str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
@@ -49,8 +48,6 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
                 key = row["method"], row["reference"], kind
                 if key not in best or row["runs"] > best[key]["runs"]:
                     best[key] = row
-    if not best:
-        raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
 
     def place(row: dict[str, Any]) -> tuple[int, str]:
         return list(PAIRS).index((row["method"], row["reference"])), row["task"]
@@ -59,7 +56,7 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     for _, group in groupby(sorted(best.values(), key=place), place):
         of = list(group)
         rows += of + ([_pooled(of)] if len(of) >= FEWEST else [])
-    return pd.DataFrame(rows).drop(columns="estimate")
+    return pd.DataFrame(rows).drop(columns="estimate", errors="ignore")
 
 
 def _pooled(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -100,11 +97,12 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
         }
 
 
-def write(studies: Sequence[StudyFile], out: Path) -> list[Path]:
-    """Write the picture and its data. Raises UserError as :func:`data`."""
+def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM) -> list[Path]:
+    """Write the picture and its data."""
     frame = data(studies)
     with style.settings():
-        return style.save(_figure(frame), frame, out, STEM, TITLE)
+        fig = _figure(frame) if len(frame) else style.nothing("No study here has two runs of BAPO and two of GRPO.")[0]
+        return style.save(fig, frame, out, stem, TITLE)
 
 
 def _figure(frame: pd.DataFrame) -> Figure:
@@ -119,8 +117,8 @@ def _figure(frame: pd.DataFrame) -> Figure:
         at = places[rows.index]
         for of, mark in ((rows["pooled"] == 0, "o"), (rows["pooled"] > 0, "s")):
             ends = rows["low"][of], rows["high"][of]
-            thick = {"markersize": 6, "linewidth": 2.4} if mark == "s" else {}
-            style.whiskers(axes, rows["points"][of], at[of], ends, capsize=0, color=colour, fmt=mark, **thick)
+            look = {"capsize": 0, "color": colour, "fmt": mark, "linewidth": 2.4 if mark == "s" else 1.2}
+            style.whiskers(axes, rows["points"][of], at[of], ends, **look)
         axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=style.BLACK)
         axes.annotate(
             heading,

@@ -16,7 +16,7 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import compared_file
 from analysis.results import AVERAGE, BASE, ByMethod, Row
-from analysis.study import Block, StudyFile, StudyRun
+from analysis.study import Block, StudyFile, StudyRun, plain
 from analysis.tables import table3
 from bapo.store.files import STEPS
 
@@ -194,19 +194,23 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
     :func:`compare`.
     """
     blocks = [block for block, of in rows.items() if reference in of]
-    if len({block.task for block in blocks}) < 2:
+    tasks = {block.task for block in blocks}
+    if len(tasks) < 2:
         return [], []
+    headers = [block.task_title if len(tasks) == len(blocks) else block.title for block in blocks]
     runs = {m: [rows[b][m][AVERAGE] for b in blocks if m in rows[b]] for m in rows[blocks[0]] if m != BASE}
     shared = {m: of for m, of in runs.items() if len(of) == len(blocks) and min(row["seeds"] for row in of) > 1}
     accuracy = {m: [100 * np.array(row["result"].mean(AVERAGE).seed_means) for row in of] for m, of in shared.items()}
     numbers, cells = [], []
     for method in accuracy if len(accuracy) > 1 and reference in accuracy else ():
-        row: Row = {"task": "all", "model": f"{len(blocks)} tasks", "method": method, "benchmark": AVERAGE}
+        row: Row = {"task": "all", "model": f"{len(blocks)} blocks", "method": method, "benchmark": AVERAGE}
         row["title"], gained, each = shared[method][0]["title"], [], []
         if all(BASE in rows[block] for block in blocks):
             starts = [rows[block][BASE][AVERAGE]["mean"] for block in blocks]
-            sides = zip(accuracy[method], accuracy[reference], starts, strict=True)
-            gained = [(own - start) / (other.mean() - start) for own, other, start in sides if other.mean() > start]
+            each_start = zip(accuracy[method], accuracy[reference], starts, strict=True)
+            gained = [
+                (own - start) / (other.mean() - start) for own, other, start in each_start if other.mean() > start
+            ]
         if method != reference:
             sides = accuracy[method], accuracy[reference]
             each = [statistics.probability_of_improvement([x], [y]) for x, y in zip(*sides, strict=True)]
@@ -217,8 +221,8 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
         over = {"All tasks": text.change(*text.ends(row, "improvement"), _whole)}
         over["Interquartile mean of the gain, %"] = text.change(*text.ends(row, "iqm"), _whole)
         numbers.append(row)
-        cells.append({"Method": row["title"]} | dict(zip((b.title for b in blocks), shares, strict=True)) | over)
-    title = f"Over {len(blocks)} tasks: runs above runs of {reference}, percent"
+        cells.append({"Method": row["title"]} | dict(zip(headers, shares, strict=True)) | over)
+    title = f"Over tasks: runs above a run of {plain(rows[blocks[0]][reference][AVERAGE]['title'])}, percent"
     return [Table.of(title, cells, below=text.words("over_tasks", draws=statistics.DRAWS))] if cells else [], numbers
 
 

@@ -17,7 +17,7 @@ from support.simulated import MODEL, write_simulated
 
 from analysis import figures, products, reading, style
 from analysis.__main__ import main
-from analysis.figures import bins, frames
+from analysis.figures import bins, curves, frames
 from analysis.study import StudyFile, load
 from bapo.errors import UserError
 from bapo.store.files import read_table
@@ -142,10 +142,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> StudyFile:
 def test_many_methods_are_told_apart_in_the_legend_and_the_panels(name: str, many: StudyFile) -> None:
     fig, _ = draw(name, many)
     assert_readable(fig)
-    handles, labels = fig.axes[0].get_legend_handles_labels()
-    lines = [handle[0] if isinstance(handle, tuple) else handle for handle in handles]  # of an interval its middle
-    looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in lines}
-    assert len(looks) == len(labels) >= 11
+    labels = fig.axes[0].get_legend_handles_labels()[1]
+    looks = {str(curves.look(many.blocks[0], method)) for method in many.blocks[0].methods}
+    assert len(looks) == len(many.blocks[0].methods) == 11 and len(set(labels)) == len(labels) >= 10
 
 
 def test_many_curves_have_no_bands(many: StudyFile) -> None:
