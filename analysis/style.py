@@ -81,13 +81,13 @@ def settings() -> Any:
 def grid(caption: str, count: int, across: int = 0, height: float = 2.1, left: str = "", **options: Any) -> Grid:
     """Return a figure and its ``count`` panels, ``across`` in a row.
 
-    caption: the figure's label, which pages and files show beside the picture; across: 0: two, or three where there are
-    as many; height: inches of a row; left: names the axis of each row's first panel; options: of ``Figure.subplots``.
+    caption: the figure's label, which pages and files show beside the picture; across: 0: three, or as many as
+    there are; height: inches of a row; left: names the axis of each row's first panel; options: of ``Figure.subplots``.
     No pyplot: no global state, no display.
     """
     from matplotlib.figure import Figure
 
-    across = across or max(2, min(3, count))
+    across = across or min(3, count)
     rows = -(-count // across)
     fig = Figure(figsize=(WIDTH, rows * height + 0.4), layout="constrained", label=" ".join(caption.split()))
     axes = fig.subplots(rows, across, squeeze=False, **options)

@@ -149,7 +149,7 @@ def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     left = minus(study, f"never solved in {samples} tries")
     fig, panels = style.grid(frames.caption(study, "unsolved", samples=samples), len(read), left=left)
     for axes, block in zip(panels, read, strict=True):
-        differences(axes, frames.of_block(frame, block), block, "step")
+        differences(axes, frames.of_block(frame, block), block, "probe")
         axes.set_xlabel("training step", labelpad=1)
         axes.set_title(f"{block.task_title}\n{block.model_title}")
     style.legend(fig, panels, 4, handlelength=3)
@@ -159,14 +159,19 @@ def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 def _unsolved(block: Block, read: Mapping[str, Probes], reference: str) -> Iterator[dict[str, Any]]:
     """Yield a row a method and step, in percent and points; the base model is the reference's first probe."""
     against = read.get(reference)
-    sides = {(m, step): _never(p, step) for m, p in read.items() for step in p.steps if step}
+    sides = {(m, _probe(p, step)): (step, _never(p, step)) for m, p in read.items() for step in p.steps if step}
     if against and against.steps[0] == 0:
-        sides |= {(BASE, step): _never(against, 0) for step in against.steps[1:]}
-    for (method, step), side in sides.items():
-        other = sides.get((reference, step)) if method != reference else None
-        differs = statistics.difference(side, other).tested if other else None
-        level = {"step": step, "unsolved": 100 * float(side.tables[0].mean())}
+        sides |= {(BASE, _probe(against, step)): (step, _never(against, 0)) for step in against.steps[1:]}
+    for (method, probe), (step, side) in sides.items():
+        other = sides.get((reference, probe)) if method != reference else None
+        differs = statistics.difference(side, other[1]).tested if other else None
+        level = {"step": step, "probe": probe, "unsolved": 100 * float(side.tables[0].mean())}
         yield block.keys(method) | level | text.columns("difference", differs, "low", "high")
+
+
+def _probe(probing: Probes, step: int) -> float:
+    """Return the step, or infinity for the last: a budget ends runs at other steps than the reference's."""
+    return np.inf if step == probing.steps[-1] else step
 
 
 def _never(probing: Probes, step: int) -> Side:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -283,5 +284,5 @@ def differences(axes: Axes, rows: pd.DataFrame, block: Block, along: str) -> Non
     last = rows["difference"].where(rows[along] == max(places))
     low, high = (rows[f"difference_{end}"].where(rows["method"] != results.BASE, last) for end in ("low", "high"))
     axes.set_ylim(min(0, low.min()) - 1, max(0, high.max()) + 1)
-    axes.set_xticks(range(len(places)), list(map(str, places)))
+    axes.set_xticks(range(len(places)), ["end" if place == np.inf else f"{place:g}" for place in places])
     axes.grid(axis="x", visible=False)

@@ -12,10 +12,10 @@ from analysis import figures, style
 from analysis.study import load
 from bapo.algorithm.rollouts import FRESH, REPLAYED
 
-#: correct answers of 8 to four prompts: method -> seed -> step -> each
+#: correct answers of 8 to four prompts: method -> seed -> step -> each; BAPO ends a step later
 PROBED = {
     "grpo": {1: {0: (0, 0, 4, 8), 2: (0, 4, 4, 8)}, 2: {0: (0, 4, 4, 8), 2: (0, 0, 4, 8)}},
-    "bapo": {1: {0: (0, 0, 4, 8), 2: (4, 4, 4, 8)}, 2: {0: (0, 4, 4, 8), 2: (0, 4, 4, 8)}},
+    "bapo": {1: {0: (0, 0, 4, 8), 3: (4, 4, 4, 8)}, 2: {0: (0, 4, 4, 8), 3: (0, 4, 4, 8)}},
 }
 #: two problems, four samples
 ANSWERS = {
@@ -44,10 +44,10 @@ def drawn(root: Path, name: str, seeds: tuple[int, ...] = (1, 2), methods: tuple
 
 def test_share_at_0_of_8_minus_the_reference(tmp_path: Path) -> None:
     frame = drawn(tmp_path, "unsolved_share", methods=("grpo", "bapo")).set_index(["method", "step"])
-    assert frame["unsolved"].to_dict() == {("grpo", 2): 37.5, ("bapo", 2): 12.5, ("base", 2): 37.5}
+    assert frame["unsolved"].to_dict() == {("grpo", 2): 37.5, ("bapo", 3): 12.5, ("base", 2): 37.5}
     # BAPO solves the first prompt with one seed, the second with the other: -1/2, -1/2, 0, 0 over seeds that agree
     half = 3.18245 * 100 * (1 / 12 / 4) ** 0.5  # t with three degrees of freedom
-    row = frame.loc[("bapo", 2), ["difference", "difference_low", "difference_high"]]
+    row = frame.loc[("bapo", 3), ["difference", "difference_low", "difference_high"]]
     assert row.tolist() == pytest.approx([-25, -25 - half, -25 + half], rel=1e-5)
     assert frame.loc[("base", 2), "difference"] == 0 and pd.isna(frame.loc[("grpo", 2), "difference"])
 
