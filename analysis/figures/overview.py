@@ -117,7 +117,12 @@ def _figure(frame: pd.DataFrame) -> Figure:
         at = places[rows.index]
         for of, mark in ((rows["pooled"] == 0, "o"), (rows["pooled"] > 0, "s")):
             ends = rows["low"][of], rows["high"][of]
-            look = {"capsize": 0, "color": colour, "fmt": mark, "linewidth": 2.4 if mark == "s" else 1.2}
+            look: dict[str, Any] = {
+                "capsize": 0,
+                "color": colour,
+                "fmt": mark,
+                "linewidth": 2.4 if mark == "s" else 1.2,
+            }
             style.whiskers(axes, rows["points"][of], at[of], ends, **look)
         axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=style.BLACK)
         axes.annotate(
