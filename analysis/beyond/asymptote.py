@@ -156,7 +156,7 @@ def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
             values = 100 * np.stack([accuracy, curves.accuracy.min(axis=0), curves.accuracy.max(axis=0)])
             style.band(axes, spent, values, len(block.methods), label=block.plain_title(method), **line)
             fitted = 100 * fit(spent, accuracy).at(spent)
-            axes.plot(spent, fitted, color=line["color"], linewidth=0.8, linestyle=":", zorder=5)
+            axes.plot(spent, fitted, color=style.BLACK, linewidth=0.8, linestyle=":", zorder=5)
             columns = dict(zip(("accuracy", "lowest", "highest"), values, strict=True))
             rows = pd.DataFrame({"spent": spent, **columns, "fitted": fitted})
             parts.append(rows.assign(**block.keys(method), against=against))
