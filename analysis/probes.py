@@ -22,6 +22,7 @@ import pandas as pd
 from analysis import reading
 from analysis.reading import NotRecorded
 from analysis.study import Block, StudyFile
+from bapo.errors import UserError
 from bapo.store.files import PROBE
 
 #: (correct answers of each prompt at the start [n], now [n]) -> a number or an array, the same shape for every pair
@@ -105,6 +106,15 @@ def read(block: Block, method: str, study: StudyFile, probed: str = "train", pro
         frames[cell.seed] = reading.rectangle(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)
         samples = max(samples, int(frame["samples"].max()))
     return Probes.of(frames, samples)
+
+
+def of_block(block: Block, study: StudyFile) -> dict[str, Probes]:
+    """Return the probes of every method of a block. Raises UserError where two runs were probed on other prompts."""
+    probed = {method: read(block, method, study) for method in block.methods}
+    first = next(iter(probed.values()))
+    if any(p.prompts[0] != first.prompts[0] or not p.same_prompts for p in probed.values()):
+        raise UserError(f"{study.name}: the runs of {block.title} do not share probes of the same prompts")
+    return probed
 
 
 # ------------------------------------------------------------------------------------------------ what is counted

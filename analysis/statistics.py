@@ -5,12 +5,12 @@ Accuracies are fractions in [0, 1]. Intervals are two-sided t intervals, 95% unl
 
 Sources: Miller 2024 "Adding Error Bars to Evals" (problems as clusters, paired differences); Cornfield and Tukey 1956
 (variance of the mean of a crossed problems x seeds table); Satterthwaite 1946; Holm 1979; Schuirmann 1987 (two
-one-sided tests); Dunnett 1955 (many against one).
+one-sided tests); Dunnett 1955 (many against one); DerSimonian and Laird 1986, Hartung and Knapp 2001 (random effects).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -351,6 +351,59 @@ def mean_over_bases(bases: Sequence[Estimate]) -> Estimate:
     over = clustered(np.array([e.mean for e in bases]))
     given = Estimate(over.mean, float(np.mean([e.se for e in bases])), min(e.df for e in bases))
     return over if over.half_width > given.half_width else given
+
+
+def random_effects(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of k estimates, each of an effect of its own, and its error for a further effect's kind.
+
+    The variance between effects is DerSimonian and Laird's, the error Hartung and Knapp's with k - 1 degrees of
+    freedom, at least that of effects which differ no more than their errors say.
+    """
+    means, variances = (np.array(values) for values in zip(*((e.mean, e.se**2) for e in estimates), strict=True))
+    freedom, weights = len(means) - 1, 1 / variances
+    spread = (weights * (means - np.average(means, weights=weights)) ** 2).sum() - freedom
+    between = max(0.0, spread / (weights.sum() - (weights**2).sum() / weights.sum()))
+    weights = 1 / (variances + between)
+    mean = float(np.average(means, weights=weights))
+    ratio = (weights * (means - mean) ** 2).sum() / freedom
+    return Estimate(mean, float(np.sqrt(max(1.0, ratio) / weights.sum())), freedom)
+
+
+# ------------------------------------------------------------------------------------------------ several tasks
+
+#: draws of the stratified bootstrap
+DRAWS = 2000
+
+
+def probability_of_improvement(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the chance that a run of a is above a run of b, a tie counting half, averaged over tasks.
+
+    a, b: of each task the accuracies of its runs [..., S], returned [...].
+    """
+    sides = [(x[..., :, None], y[..., None, :]) for x, y in zip(a, b, strict=True)]
+    return np.mean([((x > y) + 0.5 * (x == y)).mean(axis=(-1, -2)) for x, y in sides], axis=0)
+
+
+def interquartile_mean(runs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the mean of the middle half of all runs of all tasks. runs: of each task [..., S], returned [...]."""
+    from scipy.stats import trim_mean
+
+    return np.asarray(trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1))
+
+
+def stratified(
+    measure: Callable[..., np.ndarray], *sides: Sequence[np.ndarray], draws: int = DRAWS
+) -> tuple[float, float, float]:
+    """Return a measure of runs and its 95% interval: percentiles over draws of each task's runs, of each side its own.
+
+    sides: what ``measure`` takes, of each task [S]. Agarwal et al. 2021, "Deep RL at the Edge of the Statistical
+    Precipice".
+    """
+    random = np.random.default_rng(0)
+    drawn = [[runs[random.integers(len(runs), size=(draws, len(runs)))] for runs in side] for side in sides]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(measure(*drawn), [tail, 1 - tail])
+    return float(measure(*sides)), float(low), float(high)
 
 
 # ------------------------------------------------------------------------------------------------ many comparisons

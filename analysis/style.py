@@ -3,7 +3,6 @@ for the same data."""
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,8 @@ METHODS: dict[str, tuple[str, Any]] = {
 OTHERS = (BLUE, PURPLE, GREEN, ORANGE, BLACK, SKY, GREY)
 #: their markers, which the known ones lack; five and seven have no common divisor, so 35 methods differ
 MARKERS = "os^Dv"
+#: dashes of variants, by the same rule
+DASHES = ((0, (6, 1.2)), (0, (3, 1.2)), (0, (1.5, 1)), (0, (5, 1.2, 1, 1.2)))
 #: the most lines of a panel with bands: those of more cover each other
 BANDS = 6
 #: the three parts of a training batch, eq. 5
@@ -55,13 +56,19 @@ WIDTH = 7.2  # inches: a page's text width
 
 
 def method_line(method: str, index: int = 0) -> dict[str, Any]:
-    """Return colour and dash of a method; one that this file does not know gets them by its index, and a marker."""
+    """Return colour and dash of a method; one that this file does not know gets them by its index, and a marker.
+
+    A variant of a known method has its colour.
+    """
     if method in METHODS:
         colour, dash = METHODS[method]
         return {"color": colour, "linestyle": dash}
     again, place = divmod(index, len(OTHERS))
+    colour, dash = OTHERS[place], (0, (4, 1.2)) if again % 2 else "-"
+    if (known := method.split("+")[0]) in METHODS:
+        colour, dash = METHODS[known][0], DASHES[index % len(DASHES)]
     marker = {"marker": MARKERS[index % len(MARKERS)], "markersize": 3.5, "markevery": 0.12}  # of the panel's diagonal
-    return {"color": OTHERS[place], "linestyle": (0, (4, 1.2)) if again % 2 else "-"} | marker
+    return {"color": colour, "linestyle": dash} | marker
 
 
 def settings() -> Any:
@@ -72,18 +79,18 @@ def settings() -> Any:
 
 
 def grid(caption: str, count: int, across: int = 0, height: float = 2.1, left: str = "", **options: Any) -> Grid:
-    """Return a figure and its ``count`` panels, ``across`` in a row; the caption stands below them.
+    """Return a figure and its ``count`` panels, ``across`` in a row.
 
-    across: 0: two, or three where there are as many; height: inches of a row; left: names the axis of each row's first
-    panel; options: of ``Figure.subplots``. No pyplot: no global state, no display.
+    caption: the figure's label, which pages and files show beside the picture; across: 0: three, or as many as
+    there are; height: inches of a row; left: names the axis of each row's first panel; options: of ``Figure.subplots``.
+    No pyplot: no global state, no display.
     """
     from matplotlib.figure import Figure
 
-    across = across or max(2, min(3, count))
-    rows, lines = -(-count // across), textwrap.wrap(" ".join(caption.split()), 132)
-    fig = Figure(figsize=(WIDTH, rows * height + 0.14 * len(lines) + 0.4), layout="constrained")
+    across = across or min(3, count)
+    rows = -(-count // across)
+    fig = Figure(figsize=(WIDTH, rows * height + 0.4), layout="constrained", label=" ".join(caption.split()))
     axes = fig.subplots(rows, across, squeeze=False, **options)
-    fig.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7, color="#333333", linespacing=1.3)
     for first in axes[:, 0]:
         first.set_ylabel(left)
     return fig, shown(list(axes.flat), count)
@@ -94,6 +101,7 @@ def nothing(caption: str) -> tuple[Figure, pd.DataFrame]:
     import pandas as pd
 
     fig, [panel] = grid(caption, 1, 1, 0.3)
+    panel.set_title(caption)
     panel.set_axis_off()
     return fig, pd.DataFrame({"nothing": [caption]})
 
@@ -133,7 +141,7 @@ def step_axis(axes: Axes, last: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(0, last)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     axes.set_xlabel("training step", labelpad=1)
 
 
@@ -147,13 +155,13 @@ def shown(panels: Sequence[Axes], count: int) -> Sequence[Axes]:
 def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str, title: str = "") -> list[Path]:
     """NAME.pdf, NAME.png, NAME.svg and NAME.csv (the data behind it), each whole or not at all; no dates inside.
 
-    The SVG holds the title and the caption as text, for a screen reader and a search.
+    Each picture holds the title and the caption as text, for a page, a screen reader and a search.
     """
-    caption = " ".join((fig.get_supxlabel() or "").split())
+    title, caption = title or name, str(fig.get_label())
     metadata = {
-        "pdf": {"CreationDate": None},
-        "png": {"Software": None},
-        "svg": {"Date": None, "Title": title or name, "Description": caption},
+        "pdf": {"CreationDate": None, "Title": title, "Subject": caption},
+        "png": {"Software": None, "Title": title, "Description": caption},
+        "svg": {"Date": None, "Title": title, "Description": caption},
     }
     for suffix, content in metadata.items():
         with atomic(out / f"{name}.{suffix}") as temporary:

@@ -1,4 +1,4 @@
-"""Where training would end: sigmoid fits of test accuracy against rollouts and against operations.
+"""Test accuracy against rollouts and against operations, and where training would end, by sigmoid fits.
 
 The curve is that of "The Art of Scaling RL Compute" (2510.13786, eq. 1): R(c) = R_0 + (A - R_0) / (1 + (c_mid / c)^B),
 where c is what was spent and R_0 the accuracy before training, which is measured. A is the asymptote, B the steepness,
@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
-from analysis import reading, text
+from analysis import reading, style, text
+from analysis.figures import frames
+from analysis.figures.curves import look, with_curves
 from analysis.page import Page, Table
 from analysis.products import ASYMPTOTE
 from analysis.reading import NotRecorded
@@ -25,6 +29,8 @@ from bapo.store.files import STEPS
 
 #: what a curve may be against -> the columns of steps.parquet that it adds up
 SPENT = {"rollouts": ("fresh_rollouts", "regenerated_rollouts"), "flops": ("forward_flops", "backward_flops")}
+#: what stands below a panel
+NAMES = {"rollouts": "responses generated", "flops": "operations, forward and backward"}
 #: draws of the bootstrap over seeds
 DRAWS = 400
 #: a fit has three parameters
@@ -134,6 +140,33 @@ def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DR
     return Estimate(value(None), float(np.std(values, ddof=1)), len(curves.seeds) - 1)
 
 
+# ------------------------------------------------------------------------------------------------ as a figure
+
+
+def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
+    """Draw a row a task and model, a panel a cost: each method at its evaluated checkpoints, and the fit."""
+    study = with_curves(study)
+    places = [(block, against) for block in study.blocks for against in SPENT]
+    fig, panels = style.grid(frames.caption(study, "accuracy_by_cost"), len(places), 2, 2.4, "test accuracy (%)")
+    parts = []
+    for axes, (block, against) in zip(panels, places, strict=True):
+        for method in block.methods:
+            curves, line = read(block, method, study, against), look(block, method)
+            spent, accuracy = curves.mean()
+            values = 100 * np.stack([accuracy, curves.accuracy.min(axis=0), curves.accuracy.max(axis=0)])
+            style.band(axes, spent, values, len(block.methods), label=block.plain_title(method), **line)
+            fitted = 100 * fit(spent, accuracy).at(spent)
+            axes.plot(spent, fitted, color=style.BLACK, linewidth=0.8, linestyle=":", zorder=5)
+            columns = dict(zip(("accuracy", "lowest", "highest"), values, strict=True))
+            rows = pd.DataFrame({"spent": spent, **columns, "fitted": fitted})
+            parts.append(rows.assign(**block.keys(method), against=against))
+        axes.set_xlim(left=0)
+        axes.set_xlabel(NAMES[against])
+        axes.set_title(block.title)
+    style.legend(fig, panels, 4)
+    return fig, pd.concat(parts, ignore_index=True)
+
+
 # ------------------------------------------------------------------------------------------------ as text
 
 
@@ -159,7 +192,10 @@ def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """Write asymptote_STUDY.csv, .md and .tex. Raises UserError where no method has evaluated checkpoints."""
+    """Write asymptote_STUDY.csv, .md and .tex, and asymptote_STUDY_curves.pdf, .png, .svg and .csv.
+
+    Raises UserError where no method has evaluated checkpoints.
+    """
     numbers, tables = [], []
     for block in study.blocks:
         rows = list(_rows(block, study))
@@ -181,4 +217,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
                 raise UserError(f"{study.name}: no method has evaluated checkpoints; name some under curves")
             tables.append(Table.of(f"{block.title}: against {against}", cells))
     page = Page.of(study, f"Asymptotes: {study.title}", tables, text.words(ASYMPTOTE, draws=DRAWS))
-    return page.write(out, f"{ASYMPTOTE}_{study.name}", numbers)
+    name = f"{ASYMPTOTE}_{study.name}"
+    with style.settings():
+        drawn = style.save(*figure(study), out, f"{name}_curves", "Test accuracy by rollouts and by operations")
+    return [*page.write(out, name, numbers), *drawn]

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from analysis import probes, reading, results, statistics, style, text
+from analysis import probes, reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.results import AVERAGE
 from analysis.study import Block, StudyFile
@@ -26,13 +25,6 @@ BUDGETS = {
     "rollouts": (f"{SUBJECT}+rollouts", ("rollouts",)),
     "updates": (f"{SUBJECT}+updates", ("updates",)),
     "compute": (f"{SUBJECT}+compute", ("forward_flops", "backward_flops")),
-}
-#: beginning of a verdict -> (colour, marker)
-LOOKS = {
-    "above": (style.BLUE, "o"),
-    "below": (style.VERMILLION, "v"),
-    "no effect": (style.GREY, "D"),
-    "not significant": (style.GREY, "s"),
 }
 
 
@@ -89,7 +81,7 @@ def _shown(row: pd.Series) -> str:
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """regimes.csv, .md and .tex, and regimes_figure.pdf, .png, .svg and .csv. Raises UserError without a comparison."""
+    """regimes.csv, .md and .tex. Raises UserError without a comparison."""
     frame = compare(study)
     if frame.empty:
         wanted = ", ".join(method for method, _ in BUDGETS.values())
@@ -105,25 +97,4 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     seeds = text.counted(frame["seeds"], "seed")
     notes = text.words("regimes", seeds=seeds, level=results.LEVEL, count=len(frame))
     data = frame.drop(columns=["title", "missed"])
-    files = Page.of(study, "Difficulty regimes", [table], notes).write(out, "regimes", data)
-    with style.settings():
-        fig = _figure(data, text.words("regimes caption", title=title, note=study.note)[0])
-        return files + style.save(fig, data, out, "regimes_figure", f"{title} by difficulty")
-
-
-def _figure(frame: pd.DataFrame, caption: str) -> Figure:
-    """Draw the difference against how hard the training prompts are, a panel a budget."""
-    budgets = list(dict.fromkeys(frame["equal"]))
-    fig, panels = style.grid(caption, len(budgets), max(2, len(budgets)), left="difference (points)", sharey=True)
-    for axes, budget in zip(panels, budgets, strict=True):
-        axes.axhline(0, color="#444444", linewidth=0.8)
-        for verdict, (colour, marker) in LOOKS.items():
-            here = frame[(frame["equal"] == budget) & frame["verdict"].str.startswith(verdict)]
-            if len(here):
-                ends, x = (here["low"], here["high"]), 100 * here["share_at_zero"]
-                style.whiskers(axes, x, here["difference"], ends, "y", color=colour, fmt=marker, label=verdict)
-        axes.set_xlim(0, 100)
-        axes.set_xlabel("prompts never solved in 8 tries (%)")
-        axes.set_title(f"equal {budget}")
-    style.legend(fig, panels)
-    return fig
+    return Page.of(study, "Difficulty regimes", [table], notes).write(out, "regimes", data)

@@ -30,10 +30,10 @@ def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     minus_accuracy: less the reference, as the differences of tables are estimated. Raises UserError where the base was
     not probed, or where two runs were probed on different prompts.
     """
-    probed = {method: probes.read(block, method, study) for method in block.methods}
+    probed = probes.of_block(block, study)
     base = probed[study.reference]
-    if 0 not in base.steps or any(p.prompts[0] != base.prompts[0] or not p.same_prompts for p in probed.values()):
-        raise UserError(f"{study.name}: its runs do not share probes of the base model and of the same prompts")
+    if 0 not in base.steps:
+        raise UserError(f"{study.name}: its runs were not probed before training")
     of_class = np.searchsorted(list(CLASSES.values()), np.mean(base.at(0), axis=0) / base.samples)
     rows = []
     for k, name in enumerate(CLASSES):

@@ -1,9 +1,9 @@
-"""BAPO's variants: curves and, at the end of training, test accuracy (the paper's Figures 6 and 10)."""
+"""BAPO's variants: test accuracy at the end, and curves of the online filters (the paper's Figures 6 and 10)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -16,38 +16,29 @@ from analysis.figures.curves import lines
 from analysis.results import AVERAGE, BASE, ByMethod
 from analysis.study import Block, StudyFile, evaluated
 
-#: Figure 6's rows: title -> the methods beside BAPO
-ABLATIONS = {
-    "periods v and m": re.compile(r"bapo\+[vm]\d+"),
-    "parts of the buffer": re.compile(r"bapo_without_x[23]"),
-    "thresholds of X3": re.compile(r"bapo\+fixed_\w+"),
-}
+#: Figure 6's methods beside BAPO: periods v and m, parts of the buffer, thresholds of X3
+ABLATIONS = re.compile(r"bapo\+[vm]\d+|bapo_without_x[23]|bapo\+fixed_\w+")
 #: Figure 10's methods
 FILTERS = ("bapo+gaussian", "bapo+uniform", "bapo")
 HELD_OUT, ACCURACY = "held_out_accuracy", "test_accuracy"
 #: measure along training -> its name
-MEASURES = {
-    "reward_mean": "mean reward",
-    HELD_OUT: "held-out problems, share correct",
-    "gradient_norm": "gradient norm",
-}
-#: what a row of panels shows: a block, a title, the methods
-Row = tuple[Block, str, Sequence[str]]
+MEASURES = {HELD_OUT: "held-out problems, share correct", "gradient_norm": "gradient norm"}
 
 
 def figure6_ablations(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw a row an ablation: training reward, and the test accuracy of the methods evaluated."""
-    named = {m for b in study.blocks for m in b.methods for ablation in ABLATIONS.values() if ablation.fullmatch(m)}
+    """Draw the test accuracy of BAPO and its ablations, a panel a model."""
+    named = {m for b in study.blocks for m in b.methods if ABLATIONS.fullmatch(m)}
     study = frames.part(study, methods=["bapo", *named])
-    rows = [
-        (block, name, [*methods, "bapo"])
-        for block in study.blocks
-        for name, ablation in ABLATIONS.items()
-        if (methods := [m for m in block.methods if ablation.fullmatch(m)])
-    ]
-    frame, averaged = frames.smoothed(study, ["reward_mean"])
-    caption = frames.caption(study, "ablations", "ends", averaged=averaged)
-    return _draw(study, frame, rows or [(b, "", list(b.methods)) for b in study.blocks], caption)
+    ends = {b: accuracies(b, study) for b in study.blocks}
+    highest = max(len(b.methods) for b in study.blocks)
+    caption = frames.caption(study, "ablations", "ends")
+    fig, panels = style.grid(caption, len(study.blocks), 1, 0.3 + 0.24 * highest)
+    for axes, block in zip(panels, study.blocks, strict=True):
+        dots(axes, block, ends[block], {m: block.plain_title(m) for m in block.methods})
+        axes.set_title(block.title)
+    return fig, pd.concat([accuracy_rows(b, ends[b]) for b in study.blocks], ignore_index=True).astype(
+        {"seed": "Int64"}
+    )
 
 
 def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
@@ -56,25 +47,18 @@ def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     norms, averaged = frames.smoothed(study, ["gradient_norm"])
     read = {(b, m): probes.read(b, m, study, "probe") for b in study.blocks for m in b.methods}
     parts = [(_held_out(b, m, probing), frames.of_block(norms, b, method=m)) for (b, m), probing in read.items()]
-    samples = next(iter(read.values())).samples
+    frame, samples = pd.concat([part for pair in parts for part in pair]), next(iter(read.values())).samples
     caption = frames.caption(study, "filters", "ends", samples=samples, averaged=averaged)
-    rows = [(b, "", list(b.methods)) for b in study.blocks]
-    return _draw(study, pd.concat([frame for pair in parts for frame in pair]), rows, caption)
-
-
-def _draw(study: StudyFile, frame: pd.DataFrame, rows: Sequence[Row], caption: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw rows of panels: the measures of the frame, then test accuracy, which is added to the frame."""
-    measures = [measure for measure in MEASURES if measure in set(frame["measure"])]
-    ends, across = {b: accuracies(b, study) for b in study.blocks}, len(measures) + 1
-    fig, panels = style.grid(caption, across * len(rows), across, 1.9)
-    for i, (block, title, methods) in enumerate(rows):
-        labels = {m: block.plain_title(m) for m in methods if m in block.methods}
+    ends, across = {b: accuracies(b, study) for b in study.blocks}, len(MEASURES) + 1
+    fig, panels = style.grid(caption, across * len(study.blocks), across, 1.9)
+    for i, block in enumerate(study.blocks):
+        labels = {m: block.plain_title(m) for m in block.methods}
         *curves, right = panels[across * i : across * (i + 1)]
-        for axes, measure in zip(curves, measures, strict=True):
+        for axes, measure in zip(curves, MEASURES, strict=True):
             here = frames.of_block(frame, block, measure=measure)
             lines(axes, here, block, "smoothed", labels)
             axes.set_ylabel(MEASURES[measure])
-            axes.set_title(f"{title or block.task_title}\n{block.title if title else block.model_title}")
+            axes.set_title(f"{block.task_title}\n{block.model_title}")
             if measure == HELD_OUT and "bapo" in block.methods:
                 mean, look = frames.of(here, method="bapo").groupby("step")["value"].mean(), style.method_line("bapo")
                 axes.plot(mean.idxmax(), mean.max(), "*", color=look["color"], markersize=11, zorder=6)

@@ -3,7 +3,7 @@ and 15), and the share that is never answered."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import matplotlib
@@ -13,10 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from analysis import probes, style
+from analysis import probes, statistics, style, text
 from analysis.figures import frames
-from analysis.figures.curves import lines
+from analysis.figures.curves import differences, minus
 from analysis.probes import Probes
+from analysis.results import BASE
+from analysis.statistics import Side
 from analysis.study import Block, StudyFile
 
 SHOWN = ("grpo", "dapo", "bapo")
@@ -34,11 +36,13 @@ def _read(study: StudyFile) -> dict[tuple[Block, str], Probes]:
     return {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
 
 
-def _caption(study: StudyFile, read: Collection[Probes], *keys: str, **fields: str) -> str:
-    """Return a caption with why seeds cannot be compared where they cannot be."""
+def _caption(study: StudyFile, read: Collection[Probes], *keys: str, counts: str = "", **fields: str) -> str:
+    """Return a caption with ``counts``, and with why seeds cannot be compared where they cannot be."""
     words = frames.caption(study, *keys, samples=next(iter(read)).samples, **fields)
     obstacles = dict.fromkeys(probing.obstacle for probing in read if probing.obstacle)
-    return " ".join([words, *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes])
+    return " ".join(
+        [words, *filter(None, [counts]), *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes]
+    )
 
 
 # ------------------------------------------------------------------------------------------------ Figures 1, 7 and 13
@@ -60,19 +64,21 @@ def figure13_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 
 def _tracking(study: StudyFile, counted: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
+    """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model)."""
     read = _read(study)
     parts = {place: _bins(*place, probing, counted) for place, probing in read.items()}
     samples, across = next(iter(read.values())).samples, max(len(b.methods) for b in study.blocks)
-    caption = _caption(study, read.values(), "bins", counted, "chance")
+    shares = "; ".join(
+        f"{b.plain_title(m)}, {b.task_title}: {_shares(part, counted)}" for (b, m), part in parts.items()
+    )
+    caption = _caption(study, read.values(), "bins", counted, "chance", counts=f"{counted.capitalize()}: {shares}.")
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
     for i, block in enumerate(study.blocks):
         row = style.shown(panels[across * i : across * (i + 1)], len(block.methods))
         row[0].set_ylabel("number of prompts")
         for axes, method in zip(row, block.methods, strict=True):
             _stacks(axes, parts[block, method])
-            title = [f"{block.plain_title(method)}: {block.task_title}", f"{block.model_title}; {counted}"]
-            axes.set_title("\n".join(title + _shares(parts[block, method], counted)))
+            axes.set_title(f"{block.plain_title(method)}: {block.task_title}\n{block.model_title}")
     style.legend(fig, panels[:1], samples + 1, title="correct", fontsize=7, handlelength=1.1, columnspacing=1)
     return fig, pd.concat(parts.values(), ignore_index=True)
 
@@ -105,15 +111,15 @@ def _bins(block: Block, method: str, probing: Probes, counted: str) -> pd.DataFr
     return frame.assign(**block.keys(method), samples=probing.samples)
 
 
-def _shares(frame: pd.DataFrame, counted: str) -> list[str]:
+def _shares(frame: pd.DataFrame, counted: str) -> str:
     """Return the shares at the last step in words: the mean over seeds, the lowest and the highest."""
     last = frames.of(frame, step=frame["step"].max()).groupby("seed").first()
     known = {name: last[column.format(counted)].dropna() for name, column in COLUMNS.items()}
-    return [
-        f"{name}: {share.mean():.0%}" + (f" ({100 * share.min():.0f} to {share.max():.0%})" if len(share) > 1 else "")
+    return ", ".join(
+        f"{name} {share.mean():.0%}" + (f" ({100 * share.min():.0f} to {share.max():.0%})" if len(share) > 1 else "")
         for name, share in known.items()
         if len(share)
-    ]
+    )
 
 
 def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
@@ -131,39 +137,46 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
 
 # ------------------------------------------------------------------------------------------------ the share at 0/G
 
-#: column -> a panel's title; the unchanged base's stand in columns with CHANCE behind their names
-UNSOLVED, CHANCE = {"unsolved": "prompts at 0/{}", "still": "still at 0/{}, of another base's 0/{}"}, "_unchanged"
-
 
 def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw the share of probed training prompts at 0/G, and of those at 0/G in another seed's base; in percent."""
+    """Draw the share of probed training prompts at 0/G, minus the reference's, a panel a task and model; in points."""
     study = frames.part(study)
-    read = _read(study)
-    frame = pd.concat([_unsolved(*place, probing) for place, probing in read.items()], ignore_index=True)
-    places = [(block, column) for block in study.blocks for column in UNSOLVED if column in frame]
-    fig, panels = style.grid(_caption(study, read.values(), "unsolved"), len(places), 2, 2.5)
-    samples = next(iter(read.values())).samples
-    for axes, (block, column) in zip(panels, places, strict=True):
-        rows = frames.of_block(frame, block).dropna(subset=[column])
-        lines(axes, rows, block, column)
-        if column + CHANCE in rows:
-            axes.axhline(rows[column + CHANCE].mean(), color="#444444", linestyle=(0, (1, 1)), label=UNCHANGED)
-        axes.set_title(f"{block.title}\n{UNSOLVED[column].format(samples, samples)} (%)")
-    style.legend(fig, panels, 3)
+    read = {block: probes.of_block(block, study) for block in study.blocks}
+    frame = pd.DataFrame([row for block, of in read.items() for row in _unsolved(block, of, study.reference)])
+    if frame["difference"].isna().all():
+        return style.nothing(f"No method of this study is compared with {study.reference}.")[0], frame
+    samples = max(probing.samples for of in read.values() for probing in of.values())
+    left = minus(study, f"never solved in {samples} tries")
+    fig, panels = style.grid(frames.caption(study, "unsolved", samples=samples), len(read), left=left)
+    for axes, block in zip(panels, read, strict=True):
+        differences(axes, frames.of_block(frame, block), block, "probe")
+        axes.set_xlabel("training step", labelpad=1)
+        axes.set_title(f"{block.task_title}\n{block.model_title}")
+    style.legend(fig, panels, 4, handlelength=3)
     return fig, frame
 
 
-def _unsolved(block: Block, method: str, probing: Probes) -> pd.DataFrame:
-    """Return the shares in percent, a row a step and seed; of one panel alone where seeds cannot be compared."""
-    shares: dict[str, Any] = {"unsolved": [[np.mean(c == 0) for c in probing.at(step)] for step in probing.steps]}
-    if not probing.obstacle:
-        shares["still"] = [np.subtract(1, probes.improved_across(probing, step)[1]) for step in probing.steps]
-        base = probing.across(0, lambda other, _: np.mean(other == 0))
-        for name, unchanged in {"unsolved": base, "still": shares["still"][0]}.items():
-            shares[name + CHANCE] = [unchanged] * len(probing.steps)
-    index = pd.MultiIndex.from_product([probing.steps, probing.seeds], names=["step", "seed"])
-    frame = pd.DataFrame({name: 100 * np.ravel(share) for name, share in shares.items()}, index)
-    return frame.reset_index().assign(**block.keys(method))
+def _unsolved(block: Block, read: Mapping[str, Probes], reference: str) -> Iterator[dict[str, Any]]:
+    """Yield a row a method and step, in percent and points; the base model is the reference's first probe."""
+    against = read.get(reference)
+    sides = {(m, _probe(p, step)): (step, _never(p, step)) for m, p in read.items() for step in p.steps if step}
+    if against and against.steps[0] == 0:
+        sides |= {(BASE, _probe(against, step)): (step, _never(against, 0)) for step in against.steps[1:]}
+    for (method, probe), (step, side) in sides.items():
+        other = sides.get((reference, probe)) if method != reference else None
+        differs = statistics.difference(side, other[1]).tested if other else None
+        level = {"step": step, "probe": probe, "unsolved": 100 * float(side.tables[0].mean())}
+        yield block.keys(method) | level | text.columns("difference", differs, "low", "high")
+
+
+def _probe(probing: Probes, step: int) -> float:
+    """Return the step, or infinity for the last: a budget ends runs at other steps than the reference's."""
+    return np.inf if step == probing.steps[-1] else step
+
+
+def _never(probing: Probes, step: int) -> Side:
+    """Return whether each prompt has no correct answer at a step [S, n]."""
+    return Side([(np.stack(probing.at(step)) == 0).astype(float)], probing.seeds)
 
 
 # ------------------------------------------------------------------------------------------------ Figure 15
@@ -188,7 +201,7 @@ def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
         for axes, (step, cells) in zip(row, matrices, strict=True):
             axes.tick_params(labelleft=axes is row[0])
             _matrix(axes, f"{f'step {step}' if step else UNCHANGED if across else 'base'}\n{block.task_title}", cells)
-        row[0].set_ylabel("bin, other seed's base" if across else "initial bin", labelpad=2)
+        row[0].set_ylabel("correct of another seed's base" if across else "correct before training", labelpad=2)
     return fig, pd.concat(parts.values(), ignore_index=True)
 
 
@@ -230,5 +243,5 @@ def _matrix(axes: Axes, title: str, cells: pd.DataFrame) -> None:
     axes.set_xticks(ticks, labels, fontsize=6.5)
     axes.set_yticks(ticks, labels, fontsize=6.5)
     axes.grid(visible=False)
-    axes.set_xlabel("bin at this step", labelpad=2)
-    axes.set_title(f"{title}\nbelow diagonal: {cells['share_below_diagonal'].iloc[0]:.1%}")
+    axes.set_xlabel("correct at this step", labelpad=2)
+    axes.set_title(f"{title}\nbelow the line: {cells['share_below_diagonal'].iloc[0]:.1%}")

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import paper, reading, results, statistics, style, text
 from analysis.figures import frames
+from analysis.statistics import Side
 from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY
@@ -19,7 +21,7 @@ from bapo.store.files import SUMMARY
 #: the paper compares BAPO with GRPO and DAPO
 SHOWN = ("grpo", "dapo", "bapo")
 #: column of steps.parquet -> its name
-MEASURES = {"reward_mean": "mean reward", "entropy": "entropy (nats per token)", "response_length": "length (tokens)"}
+MEASURES = {"reward_mean": "mean reward", "entropy": "entropy per token", "response_length": "length (tokens)"}
 
 
 def lines(
@@ -67,10 +69,12 @@ def _measures(
     """
     frame, averaged = frames.smoothed(study, list(names))
     caption, places = frames.caption(study, key, averaged=averaged), [(b, c) for b in study.blocks for c in names]
-    fig, panels = style.grid(caption, len(places), len(names), height)
+    fig, panels = style.grid(caption, len(places), len(names) if len(names) > 1 else 0, height)
     for axes, (block, column) in zip(panels, places, strict=True):
         lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed", coloured=coloured)
         axes.set_title(f"{block.task_title}\n{block.model_title}: {names[column]}")
+        if column == "response_length":  # a change of half a token is none
+            axes.set_ylim(0, None)
     style.legend(fig, panels)
     return fig, frame
 
@@ -78,7 +82,7 @@ def _measures(
 def training_curves(study: StudyFile, coloured: Collection[str] = ()) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
     names, key = {"reward_mean": MEASURES["reward_mean"]}, "three_curves" if coloured else "training_curves"
-    fig, frame = _measures(frames.part(study), names, key, 2.5, coloured)
+    fig, frame = _measures(frames.part(study), names, key, 2.1, coloured)
     return fig, frame.drop(columns="measure").rename(columns={"value": "reward_mean"})
 
 
@@ -131,7 +135,7 @@ Panel = tuple[Block, str, Sequence[str], str]
 
 def figure5_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """BAPO against GRPO, its mini test against GRPO, BAPO against DAPO, on what stands for AIME 2024."""
-    study = _part(study, [m for pair in PAIRS for m in pair])
+    study = with_curves(study, [m for pair in PAIRS for m in pair])
     panels = list[Panel]()
     for block in study.blocks:
         pairs: list[tuple[str, ...]] = [pair for pair in PAIRS if set(pair) <= set(block.methods)]
@@ -143,18 +147,18 @@ def figure5_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 def figure12_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """GRPO, DAPO and BAPO, a panel a task and model, on what stands for AMC, CD-4 and the Geometry3K test."""
-    study = _part(study, SHOWN)
+    study = with_curves(study, SHOWN)
     places = [(b, _benchmark(b, BENCHMARKS.get(b.task, ""))) for b in study.blocks]
     return _draw([(b, name, list(b.methods), b.title) for b, name in places], study)
 
 
 def figure16_ppo(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
-    study = _part(study, PPO)
+    study = with_curves(study, PPO)
     return _draw([(b, _benchmark(b, AIME), list(b.methods), b.title) for b in study.blocks], study, stars=True)
 
 
-def _part(study: StudyFile, methods: Sequence[str]) -> StudyFile:
+def with_curves(study: StudyFile, methods: Sequence[str] = ()) -> StudyFile:
     """Return the methods of a figure that the study has curves of; all of those where it knows none of the figure's.
 
     Raises UserError naming every run without them and the command that makes them.
@@ -219,30 +223,66 @@ TRIES = (1, 2, 4, 8, 16, 32)
 
 
 def pass_at_k(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw a panel a benchmark: the chance that one of k samples is correct, in percent."""
+    """Draw a panel a benchmark: the chance that one of k samples is correct, minus the reference's."""
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _chances(block, study)])
+    if frame["difference"].isna().all():
+        return style.nothing(f"No method of this study is compared with {study.reference}.")[0], frame
     places = [(block, name, title) for block in study.blocks for name, title in block.benchmarks]
-    fig, panels = style.grid(frames.caption(study, "pass_at_k"), len(places), height=2.5, left="pass@k (%)")
+    fig, panels = style.grid(frames.caption(study, "pass_at_k"), len(places), left=minus(study, "pass@k"))
     for axes, (block, benchmark, title) in zip(panels, places, strict=True):
-        drawn = frames.of_block(frame, block, benchmark=benchmark).groupby("method", sort=False)
-        for method, rows in drawn:
-            label = "base model" if method == results.BASE else block.plain_title(method)
-            values = rows[["mean", "low", "high"]].to_numpy().T
-            style.band(axes, rows["k"], values, len(drawn), label=label, **look(block, method))
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(TRIES, map(str, TRIES))
+        differences(axes, frames.of_block(frame, block, benchmark=benchmark), block, "k")
         axes.set_xlabel("k", labelpad=1)
         axes.set_title(f"{block.title}\n{title}")
-    style.legend(fig, panels, 3)
+    style.legend(fig, panels, 4, handlelength=3)
     return fig, frame
 
 
 def _chances(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
-    """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems."""
-    for result in results.collect(block, study).values():
+    """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems, the difference."""
+    rows = results.collect(block, study)
+    reference = rows.get(study.reference)
+    for result in rows.values():
         for name, outcomes in result.outcomes.items():
             for k in (k for k in TRIES if k <= outcomes.samples):
-                mean = statistics.mean_over_seeds(outcomes.pass_at(k)).problems
+                chances, differs = outcomes.pass_at(k), None
+                if reference and result is not reference:
+                    other = Side([reference.outcomes[name].pass_at(k)], reference.seeds)
+                    differs = statistics.difference(Side([chances], result.seeds), other).tested
+                mean = text.points(statistics.mean_over_seeds(chances).problems, "mean", "low", "high")
                 keys = {**block.keys(result.method), "benchmark": name, "k": k}
-                yield keys | text.points(mean, "mean", "low", "high")
+                yield keys | mean | text.columns("difference", differs, "low", "high")
+
+
+def minus(study: StudyFile, what: str) -> str:
+    """Return the name of an axis of differences to the study's reference."""
+    titles = [b.plain_title(study.reference) for b in study.blocks if study.reference in b.methods]
+    return f"{what},\nminus {titles[0] if titles else study.reference} (points)"
+
+
+def differences(axes: Axes, rows: pd.DataFrame, block: Block, along: str) -> None:
+    """Draw differences to the reference with their intervals, the methods beside each other at each place.
+
+    The panel shows all of the methods' intervals, and the base model at the last place.
+
+    Args:
+        axes: the panel.
+        rows: a row a method and place, in points: difference, difference_low, difference_high; NaN for the reference.
+        block: names the methods.
+        along: the column of the places.
+    """
+    rows = rows.dropna(subset=["difference"])
+    places = {value: i for i, value in enumerate(sorted(set(rows[along])))}
+    drawn = rows.groupby("method", sort=False)
+    axes.axhline(0, color="#444444", linewidth=0.8)
+    for i, (method, of) in enumerate(drawn):
+        line = {"marker": ".", **look(block, str(method)), "markevery": None}
+        label = "base model" if method == results.BASE else block.plain_title(str(method))
+        at = of[along].map(places) + 0.6 * ((i + 0.5) / drawn.ngroups - 0.5)
+        ends = of["difference_low"], of["difference_high"]
+        style.whiskers(axes, at, of["difference"], ends, "y", label=label, capsize=0, **line)
+    last = rows["difference"].where(rows[along] == max(places))
+    low, high = (rows[f"difference_{end}"].where(rows["method"] != results.BASE, last) for end in ("low", "high"))
+    axes.set_ylim(min(0, low.min()) - 1, max(0, high.max()) + 1)
+    axes.set_xticks(range(len(places)), ["end" if place == np.inf else f"{place:g}" for place in places])
+    axes.grid(axis="x", visible=False)

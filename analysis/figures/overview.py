@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from matplotlib.figure import Figure
 from analysis import paper, reading, results, statistics, style, text
 from analysis.results import AVERAGE
 from analysis.study import Block, StudyFile, evaluated
-from bapo.errors import UserError
 
+#: fewer kinds of base model say nothing of how much they differ
+FEWEST = 3
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
 REFERENCE, METHOD, LOW_RATE = "grpo", "bapo", "rate_5e-5"
@@ -36,7 +38,8 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a pair, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
-    model and pair the one with more seeds. Raises UserError where no study has both methods.
+    model and pair the one with more seeds. A task with three kinds of base and more has a further row for all of them;
+    pooled: their number, else 0.
     """
     best: dict[tuple[str, str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
@@ -45,10 +48,23 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
                 key = row["method"], row["reference"], kind
                 if key not in best or row["runs"] > best[key]["runs"]:
                     best[key] = row
-    if not best:
-        raise UserError(f"none of {len(studies)} studies has both {METHOD} and {REFERENCE}")
-    rows = sorted(best.values(), key=lambda row: (list(PAIRS).index((row["method"], row["reference"])), row["task"]))
-    return pd.DataFrame(rows)
+
+    def place(row: dict[str, Any]) -> tuple[int, str]:
+        return list(PAIRS).index((row["method"], row["reference"])), row["task"]
+
+    rows = []
+    for _, group in groupby(sorted(best.values(), key=place), place):
+        of = list(group)
+        rows += of + ([_pooled(of)] if len(of) >= FEWEST else [])
+    return pd.DataFrame(rows).drop(columns="estimate", errors="ignore")
+
+
+def _pooled(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of one pair and task over kinds of base model, which are random effects."""
+    estimate, names = statistics.random_effects([row["estimate"] for row in rows]), ("method", "reference", "task")
+    row = {name: rows[0][name] for name in names} | {"model": f"{len(rows)} kinds of base model"}
+    row |= {"runs": sum(row["runs"] for row in rows), "pooled": len(rows), "paper": np.nan, "study": "pooled"}
+    return row | text.columns("points", estimate) | text.points(estimate, "low", "high") | {"estimate": estimate}
 
 
 def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]:
@@ -72,19 +88,21 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
             "task": first.task_title,
             "model": first.model_title if len(blocks) == 1 else f"{len(blocks)} base models",
             "runs": sum(len(pair.difference.by_seed) for pair in pairs),
-            "points": 100 * estimate.mean,
-            "low": 100 * estimate.low,
-            "high": 100 * estimate.high,
+            **text.columns("points", estimate),
+            **text.points(estimate, "low", "high"),
+            "pooled": 0,
+            "estimate": estimate,
             "paper": np.nan if theirs is None or other is None or method != METHOD else theirs - other,
             "study": study.name,
         }
 
 
-def write(studies: Sequence[StudyFile], out: Path) -> list[Path]:
-    """Write the picture and its data. Raises UserError as :func:`data`."""
+def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM) -> list[Path]:
+    """Write the picture and its data."""
     frame = data(studies)
     with style.settings():
-        return style.save(_figure(frame), frame, out, STEM, TITLE)
+        fig = _figure(frame) if len(frame) else style.nothing("No study here has two runs of BAPO and two of GRPO.")[0]
+        return style.save(fig, frame, out, stem, TITLE)
 
 
 def _figure(frame: pd.DataFrame) -> Figure:
@@ -97,7 +115,15 @@ def _figure(frame: pd.DataFrame) -> Figure:
         heading, colour = PAIRS[pair]
         rows = frame[pairs == pair]
         at = places[rows.index]
-        style.whiskers(axes, rows["points"], at, (rows["low"], rows["high"]), capsize=0, color=colour, fmt="o")
+        for of, mark in ((rows["pooled"] == 0, "o"), (rows["pooled"] > 0, "s")):
+            ends = rows["low"][of], rows["high"][of]
+            look: dict[str, Any] = {
+                "capsize": 0,
+                "color": colour,
+                "fmt": mark,
+                "linewidth": 2.4 if mark == "s" else 1.2,
+            }
+            style.whiskers(axes, rows["points"][of], at[of], ends, **look)
         axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=style.BLACK)
         axes.annotate(
             heading,

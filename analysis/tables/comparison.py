@@ -16,7 +16,7 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import compared_file
 from analysis.results import AVERAGE, BASE, ByMethod, Row
-from analysis.study import Block, StudyFile, StudyRun
+from analysis.study import Block, StudyFile, StudyRun, plain
 from analysis.tables import table3
 from bapo.store.files import STEPS
 
@@ -28,7 +28,7 @@ SHOWN_CHANGES = 4
 COLUMNS = (
     r"^(task|model|method|title|benchmark|benchmark_title|seeds|mean|low|high|seed_.*|reference|difference.*|p|p_holm|"
     r"paired_seeds|margin|verdict|share.*|paper_share|over_base.*|changed|budget_not_reached|X2|X3|rollouts|"
-    r"generated_tokens|seconds|updates|.*_flops|bases|base_\d+)$"
+    r"generated_tokens|seconds|updates|.*_flops|bases|base_\d+|improvement.*|iqm.*)$"
 )
 
 
@@ -183,6 +183,57 @@ def _pooled_cells(row: Row) -> dict[str, str]:
     }
 
 
+# ------------------------------------------------------------------------------------------------ over tasks
+
+
+def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Table], list[Row]]:
+    """Return a table of the methods that several tasks share with the reference, and its rows; none for one task.
+
+    improvement: the chance that a run is above one of the reference's, of each block and their mean; iqm: the
+    interquartile mean of what runs gain over the base, in percent of what the reference gains. rows: of
+    :func:`compare`.
+    """
+    blocks = [block for block, of in rows.items() if reference in of]
+    tasks = {block.task for block in blocks}
+    if len(tasks) < 2:
+        return [], []
+    headers = [block.task_title if len(tasks) == len(blocks) else block.title for block in blocks]
+    runs = {m: [rows[b][m][AVERAGE] for b in blocks if m in rows[b]] for m in rows[blocks[0]] if m != BASE}
+    shared = {m: of for m, of in runs.items() if len(of) == len(blocks) and min(row["seeds"] for row in of) > 1}
+    accuracy = {m: [100 * np.array(row["result"].mean(AVERAGE).seed_means) for row in of] for m, of in shared.items()}
+    numbers, cells = [], []
+    for method in accuracy if len(accuracy) > 1 and reference in accuracy else ():
+        row: Row = {"task": "all", "model": f"{len(blocks)} blocks", "method": method, "benchmark": AVERAGE}
+        row["title"], gained, each = shared[method][0]["title"], [], []
+        if all(BASE in rows[block] for block in blocks):
+            starts = [rows[block][BASE][AVERAGE]["mean"] for block in blocks]
+            each_start = zip(accuracy[method], accuracy[reference], starts, strict=True)
+            gained = [
+                (own - start) / (other.mean() - start) for own, other, start in each_start if other.mean() > start
+            ]
+        if method != reference:
+            sides = accuracy[method], accuracy[reference]
+            each = [statistics.probability_of_improvement([x], [y]) for x, y in zip(*sides, strict=True)]
+            row |= _with_ends("improvement", statistics.stratified(statistics.probability_of_improvement, *sides))
+        if len(gained) == len(blocks):
+            row |= _with_ends("iqm", statistics.stratified(statistics.interquartile_mean, gained))
+        shares = [text.number(100 * float(share), 0) for share in each] or ["reference"] * len(blocks)
+        over = {"All tasks": text.change(*text.ends(row, "improvement"), _whole)}
+        over["Interquartile mean of the gain, %"] = text.change(*text.ends(row, "iqm"), _whole)
+        numbers.append(row)
+        cells.append({"Method": row["title"]} | dict(zip(headers, shares, strict=True)) | over)
+    title = f"Over tasks: runs above a run of {plain(rows[blocks[0]][reference][AVERAGE]['title'])}, percent"
+    return [Table.of(title, cells, below=text.words("over_tasks", draws=statistics.DRAWS))] if cells else [], numbers
+
+
+def _whole(share: float) -> str:
+    return text.number(share, 0)
+
+
+def _with_ends(name: str, ends: tuple[float, float, float]) -> Row:
+    return {f"{name}{end}": 100 * value for end, value in zip(("", "_low", "_high"), ends, strict=True)}
+
+
 # ------------------------------------------------------------------------------------------------ files
 
 
@@ -191,12 +242,13 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     frame = compare(study)
     rows = {block: results.by_method(frame, block) for block in study.blocks}
     tables, pooled = over_bases(study, rows)
-    tables = [*(table(block, of) for block, of in rows.items()), *tables]
+    across, of_tasks = over_tasks(rows, study.reference)
+    tables = [*(table(block, of) for block, of in rows.items()), *tables, *across]
     seeds = text.counted([len(cells) for b in study.blocks for cells in b.methods.values()], "training seed")
     notes = text.words("comparison", "varies", seeds=seeds, level=results.LEVEL)
     title = f"Comparison: {study.title or study.name or 'these runs'}"
     frame["margin"] = frame["margin"].where(frame["against"].notna())
     only_average = frame["benchmark"] == AVERAGE
     frame = frame.assign(changed=frame["changed"].map("; ".join), paper_share=frame["paper_share"].where(only_average))
-    numbers = pd.concat([frame, pd.DataFrame(pooled)]).filter(regex=COLUMNS)
+    numbers = pd.concat([frame, pd.DataFrame([*pooled, *of_tasks])]).filter(regex=COLUMNS)
     return Page.of(study, title, tables, notes).write(out, compared_file(study.name), numbers)

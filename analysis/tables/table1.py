@@ -12,10 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from analysis import paper, results, text
+from analysis.figures import overview
 from analysis.page import RULE, Page, PageCell, Table
 from analysis.results import AVERAGE, BASE, ByMethod
 from analysis.study import Block, StudyFile, row_order
-from analysis.tables import forest, table1_words
+from analysis.tables import comparison, table1_words
 
 #: (title, tasks from left to right); a task that the paper does not have gets a part of its own
 PARTS = (
@@ -38,10 +39,11 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     frame["mark"] = results.marks(frame, pairs)
     rows = {block: results.by_method(frame, block) for block in study.blocks}
     below = {block: table1_words.sentences(block, of, pairs) for block, of in rows.items()}
-    page = Page.of(study, "Table 1", list(parts(rows, below)), table1_words.notes(rows))
+    across, _ = comparison.over_tasks(rows, study.reference)
+    page = Page.of(study, "Table 1", [*parts(rows, below), *across], table1_words.notes(rows))
     numbers = frame.drop(columns=list(frame.filter(regex=LEFT_OUT))).rename(columns=NAMES)
     files = page.write(out, "table1", numbers, differences=results.mirrored(pairs))
-    return [*files, *forest.write(forest.data(rows, pairs), out, study.note)]
+    return [*files, *overview.write([study], out, "table1_forest")]
 
 
 def parts(rows: Mapping[Block, ByMethod], below: Mapping[Block, Sequence[str]]) -> Iterator[Table]:

@@ -355,6 +355,36 @@ def test_seed_differences_are_not_found_where_there_are_none() -> None:
     assert low["problems"] / 600 > 0.3
 
 
+# ------------------------------------------------------------------------------------------------ effects and tasks
+
+
+@pytest.mark.parametrize(
+    ("estimates", "mean", "se"),
+    [
+        # equal weights; Q = 8, so tau^2 = (8 - 2) / (3 - 1) = 3, and the error is that of three numbers: sqrt(4 / 3)
+        ([(1, 1), (3, 1), (5, 1)], 3, math.sqrt(4 / 3)),
+        # no spread: tau^2 = 0, and the error is that of one common effect
+        ([(1, 1), (1, 1), (1, 1)], 1, math.sqrt(1 / 3)),
+        # weights 1, 1/4: common mean 0.6, Q = 1.8, tau^2 = 0.8 / 0.4 = 2; then weights 1/3, 1/6 and a ratio of 1
+        ([(0, 1), (3, 2)], 1, math.sqrt(2)),
+    ],
+)
+def test_random_effects_by_hand(estimates: list[tuple[float, float]], mean: float, se: float) -> None:
+    found = s.random_effects([s.Estimate(m, e, 9.0) for m, e in estimates])
+    assert (found.mean, found.se, found.df) == (pytest.approx(mean), pytest.approx(se), len(estimates) - 1)
+
+
+def test_improvement_over_tasks_by_hand() -> None:
+    a, b = [np.array([1.0, 2]), np.array([5.0])], [np.array([1.0, 3]), np.array([4.0, 5])]
+    # 1.5 of 4 pairs, then 1.5 of 2
+    assert s.probability_of_improvement(a, b) == pytest.approx((0.375 + 0.75) / 2)
+    assert s.interquartile_mean([np.array([0.0, 9]), np.array([1.0, 2])]) == 1.5  # without the 0 and the 9
+    # of one run each there is nothing to draw; of two there are means of 1, 1.5 and 2, one half of the draws in between
+    assert s.stratified(s.interquartile_mean, [np.array([1.0]), np.array([2.0])]) == (1.5, 1.5, 1.5)
+    assert s.stratified(s.interquartile_mean, [np.array([1.0, 2.0])]) == (1.5, 1.0, 2.0)
+    assert s.stratified(s.probability_of_improvement, [np.array([3.0, 4])], [np.array([1.0, 2])]) == (1, 1, 1)
+
+
 # ------------------------------------------------------------------------------------------------ Holm
 
 

@@ -77,12 +77,19 @@ def test_the_table_and_the_gates_read_evaluated_checkpoints(tmp_path: Path, monk
     cells = [("tiny", method, seed) for method in known for seed in (1, 2)]
     names = {"name": "asked", "reference": "grpo", "curves": list(known)}
     loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), **names))
-    csv, page, _ = asymptote.write(loaded, tmp_path / "out")
+    csv, page, _, *pictures = asymptote.write(loaded, tmp_path / "out")
     frame = pd.read_csv(csv).set_index(["against", "method"])
     assert frame.asymptote["rollouts"].to_dict() == pytest.approx({"grpo": 25.0, "dapo": 50.0}, rel=1e-2)
     assert frame.middle["rollouts"].to_dict() == pytest.approx(dict.fromkeys(known, 40.0), rel=2e-2)
     assert frame.middle["flops"].to_dict() == pytest.approx(dict.fromkeys(known, 400.0), rel=2e-2)
     assert frame.minus_reference["rollouts", "dapo"] == pytest.approx(25.0, rel=1e-2)
     assert "against flops" in page.read_text()
+    data = pd.read_csv(pictures[-1]).set_index(["against", "method", "spent"])[
+        ["accuracy", "lowest", "highest", "fitted"]
+    ]
+    assert data.loc[("rollouts", "dapo", 40.0)].tolist() == pytest.approx([25.0] * 4, abs=0.1)  # half of the gain
+    assert data.loc[("flops", "grpo", 2400.0), "accuracy"] == pytest.approx(
+        100 * float(known["grpo"].at(240.0)), abs=0.1
+    )
     judged = gates.judge(loaded.blocks, loaded, gates.registered("asked"))
     assert [each["verdict"] for each in judged] == ["passed", "support"]

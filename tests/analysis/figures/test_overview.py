@@ -10,20 +10,24 @@ from support.runs import place, write_run, write_study
 
 from analysis import study
 from analysis.figures import overview
-from bapo.errors import UserError
 
 GRPO, BAPO = [(2, 4), (2, 5), (3, 4)], [(4, 6), (3, 7), (5, 6)]
 #: of a base model: what makes it, by the seed of its weights
 MADE = {"task": {"name": "countdown"}, "data": {}, "model": {"name": "tiny", "title": "Tiny"}}
 
 
-def a_study(root: Path, models: dict[str, int], methods: tuple[str, ...], seeds: int, name: str) -> study.Study:
-    """Write and load runs of two problems with 8 samples. models: the seed of each base model's weights."""
+def a_study(
+    root: Path, models: dict[str, int], methods: tuple[str, ...], seeds: int, name: str, kind: str = ""
+) -> study.Study:
+    """Write and load runs of two problems with 8 samples.
+
+    models: the seed of each base model's weights; kind: what else makes them.
+    """
     for model, base in models.items():
         for method in methods:
             for seed, counts in enumerate((GRPO if method == "grpo" else BAPO)[:seeds], start=1):
                 bits = {"a": [[1] * c + [0] * (8 - c) for c in counts]}
-                config = {**MADE, "model": {"name": model, "title": model}, "base": {"seed": base}}
+                config = {**MADE, "model": {"name": model, "title": model}, "base": {"seed": base, "kind": kind}}
                 write_run(place(root, method, seed, model=model), bits, config=config)
     cells = [(model, method, seed) for model in models for method in methods for seed in range(1, seeds + 1)]
     return study.load(write_study(root, cells, benchmarks=("a",), name=name))
@@ -44,6 +48,17 @@ def test_a_row_is_a_budget_and_a_kind_of_base_with_the_most_runs(tmp_path: Path)
     assert pd.read_csv(tmp_path / "out" / "bapo_minus_grpo.csv")["paper"].notna().tolist() == [True, False]
 
 
-def test_studies_without_both_methods_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="1 studies"):
-        overview.data([a_study(tmp_path, {"tiny": 0}, ("grpo",), 2, "one")])
+def test_three_kinds_of_base_model_of_a_task_are_pooled(tmp_path: Path) -> None:
+    """Kinds that agree: their mean, and its error by the square root of three, t with two degrees of freedom."""
+    studies = [a_study(tmp_path / kind, {kind: 0}, ("grpo", "bapo"), 3, kind, kind) for kind in ("a", "b", "c")]
+    assert overview.data(studies[:2])["pooled"].tolist() == [0, 0]
+    frame = overview.data(studies)
+    assert frame["pooled"].tolist() == [0, 0, 0, 3] and frame["runs"].tolist() == [3, 3, 3, 9]
+    assert frame["points"].tolist() == pytest.approx([frame["points"][0]] * 4)
+    # one kind: eighths 2 2, 1 2, 2 2 of two problems have an error of 1/6, to which seeds add nothing
+    assert (frame["high"] - frame["points"])[3] == pytest.approx(100 * 4.302653 / 6 / 3**0.5 / 8, rel=1e-5)
+
+
+def test_studies_without_both_methods_say_so(tmp_path: Path) -> None:
+    *_, svg, _ = overview.write([a_study(tmp_path, {"tiny": 0}, ("grpo",), 2, "one")], tmp_path / "out")
+    assert "No study here" in svg.read_text()

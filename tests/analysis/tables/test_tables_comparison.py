@@ -13,8 +13,9 @@ from support.runs import place, write_evaluation, write_run, write_study
 
 from analysis import paper
 from analysis.__main__ import main
-from analysis.results import BASE, Result, against, difference, margin, shares
-from analysis.study import Block, load
+from analysis.results import BASE, Result, against, by_method, difference, margin, shares
+from analysis.study import Block, load, merged
+from analysis.tables import comparison
 
 Bits = dict[str, list[list[int]]]
 
@@ -42,6 +43,32 @@ def study(tmp_path: Path) -> Path:
     cells = [("tiny", m, s) for m in ("bapo", "bapo+slow", "grpo") for s in (1, 2)]
     bases = [{"task": "countdown", "model": "tiny", "model_title": "Tiny", "run": str(base)}]
     return write_study(tmp_path, cells, name="toys", title="Toys of a test", reference="bapo", bases=bases)
+
+
+def test_runs_of_two_tasks_are_ranked_together(tmp_path: Path) -> None:
+    """Of eight problems GRPO's two runs solve 2 and 4, then 4 and 4; BAPO's 4 and 6, then 2 and 4; the bases none."""
+    right = {("countdown", "grpo"): (2, 4), ("countdown", "bapo"): (4, 6)}
+    right |= {("geometry", "grpo"): (4, 4), ("geometry", "bapo"): (2, 4)}
+    studies = []
+    for task in ("countdown", "geometry"):
+        root = tmp_path / task
+        write_evaluation(root / "base" / "eval", {"a": [[0]] * 8})
+        for method in ("grpo", "bapo"):
+            for seed, count in enumerate(right[task, method], start=1):
+                write_run(place(root, method, seed, task), {"a": [[1]] * count + [[0]] * (8 - count)})
+        cells = [("tiny", method, seed) for method in ("grpo", "bapo") for seed in (1, 2)]
+        bases = [{"task": task, "model": "tiny", "run": str(root / "base")}]
+        studies.append(load(write_study(root, cells, ["a"], task, bases=bases)))
+    frame, both = comparison.compare(merged(studies)), merged(studies)
+    (table,), numbers = comparison.over_tasks({b: by_method(frame, b) for b in both.blocks}, "grpo")
+    rows = {row["method"]: row for row in numbers}
+    # 3.5 of 4 pairs, then 1 of 4
+    assert rows["bapo"]["improvement"] == pytest.approx(100 * (0.875 + 0.25) / 2)
+    # in shares of GRPO's gains, 3/8 and 4/8: 4/3, 2, 1/2, 1, and GRPO's own 2/3, 4/3, 1, 1
+    assert (rows["bapo"]["iqm"], rows["grpo"]["iqm"]) == pytest.approx((100 * 7 / 6, 100))
+    assert table.rows[1][1:3] == ["88", "25"] and table.rows[0][1] == "reference"
+    one = {b: by_method(frame, b) for b in both.blocks[:1]}
+    assert comparison.over_tasks(one, "grpo") == ([], [])
 
 
 def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
