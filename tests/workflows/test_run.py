@@ -109,6 +109,8 @@ def test_alone_it_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -
         ("tabel1", "error: nothing makes 'tabel1' (did you mean 'table1'?)"),
         ("train", "error: nothing makes 'train'"),
         ("", "error: nothing makes ''"),
+        (str(ROOT / "README.md"), "README.md'; docs/running.md lists the targets"),
+        ("/", "error: nothing makes '/'"),
         ("figure7", "error: figure7: is drawn from the runs of table1; name table1, or figure7_tracking alone"),
     ],
 )
