@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import audit, figures, paper, products, study, tables
-from analysis.commands import EXAMPLES, OF_ANALYSIS
 from analysis.exchange import compare, crate, evidence, imports
+from bapo import commands
 from bapo.errors import UserError, exit_status
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json, sha256
@@ -43,7 +43,7 @@ Argument = tuple[str, dict[str, Any]]
 
 def path(name: str, metavar: str | None, text: str, **options: Any) -> Argument:
     """Return an argument that is a path. text: its help; options: of argparse's add_argument."""
-    return name, {"type": Path, "metavar": metavar, "help": text, **options}
+    return name, {"type": commands.path, "metavar": metavar, "help": text, **options}
 
 
 STUDY = path("--study", "FILE.json", "which runs to read", required=True)
@@ -53,13 +53,12 @@ RESULTS = path("results", None, "the scale's folder, for example results/laptop"
 
 def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=program, description=__doc__)
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], Made], *arguments: Argument, text: str = "") -> None:
-        text = text or OF_ANALYSIS[name]
-        form, examples = argparse.RawDescriptionHelpFormatter, EXAMPLES.get(name, ())
-        sub = commands.add_parser(name, help=text, description=text, formatter_class=form)
-        sub.epilog = "\n  ".join(["Examples:", *examples]) if examples else None
+        text, form = text or commands.TEXTS[name], argparse.RawDescriptionHelpFormatter
+        sub = subparsers.add_parser(name, help=text, description=text, formatter_class=form)
+        sub.epilog = commands.examples(name)
         sub.set_defaults(run=run)
         for argument, options in arguments:
             sub.add_argument(argument, **options)

@@ -33,13 +33,19 @@ TITLE = "Buffer Matters"
 def write(home: Path, out: Path | None = None) -> Path:
     """Write the page of ``home`` (a scale's folder) to ``out`` (default: report.html in it) and return its path.
 
-    A project's page has no paper. Raises UserError where the folder does not exist or a file in it is damaged.
+    A project's page has no paper. Raises UserError where the folder holds no results or a file in it is damaged.
     """
     title = project.title()
-    if not home.is_dir():
-        raise UserError(f"{home} does not exist; make it with `bapo run {'all' if title else MAIN}`")
     path, ledger = out or home / "report.html", home / f"{LEDGER}.md"
+    parts = {
+        "tables": _parts(home / "tables", path.parent),
+        "figures": _parts(home / "figures", path.parent, "svg"),
+        "sweeps": [part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
+        "imports": _imports(home),
+    }
     studies = [load(file) for file in sorted((home / "studies").glob("*.json"))]
+    if not home.is_dir() or not (studies or ledger.exists() or any(parts.values())):
+        raise UserError(f"{home}: holds no results; make them with `bapo run {'all' if title else MAIN}`")
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), None))
     loader, strict = jinja2.FileSystemLoader(TEMPLATES), jinja2.StrictUndefined
     environment = jinja2.Environment(
@@ -50,12 +56,9 @@ def write(home: Path, out: Path | None = None) -> Path:
         scale=first.scale if first else home.name,
         note=first.note if first else "",
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        tables=_parts(home / "tables", path.parent),
-        figures=_parts(home / "figures", path.parent, "svg"),
-        sweeps=[part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
+        **parts,
         claims=None if title else markdown(_titled(ledger)[1]),
         audit=None if title else markdown(audit.markdown(audit.audit(paper.load()))),
-        imports=_imports(home),
         command=lambda target: workflow_command([target], first.config if first else ()),
         main="all" if title else MAIN,
         own=title is not None,

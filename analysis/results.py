@@ -286,6 +286,10 @@ NO_TEST: Row = {**text.columns("difference", None, "se", "low", "high")} | dict.
     ("p", "p_holm", "paired_seeds"), NAN
 )
 NO_TEST |= {"verdict": ""}
+#: the columns of :func:`pairs` where there is one method alone
+NO_PAIRS: Row = dict.fromkeys((*KEY[:2], "benchmark", "of", "minus", *NO_TEST), ())
+NO_PAIRS |= {f"{end}{of}": () for of in ("_problems", "_problems_and_seeds") for end in ("se", "low", "high", "p")}
+NO_PAIRS |= {"these_models_differ": (), "real": np.array([], dtype=bool), "margin": ()}
 
 
 def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) -> str:
@@ -334,7 +338,7 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
         for place, rows in frame.groupby(["task", "model", "benchmark"], sort=False)
         for c in compare(list(rows["result"]), str(place[2]), rows["margin"].iloc[0] / 100).values()
     )
-    return pd.DataFrame(
+    rows = [
         {
             "task": task,
             "model": model,
@@ -351,7 +355,8 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
             "margin": 100 * c.margin,
         }
         for task, model, column, c in every
-    )
+    ]
+    return pd.DataFrame(rows or NO_PAIRS)
 
 
 def of_pair(pairs: pd.DataFrame, block: Block, of: str, minus: str, benchmark: str = AVERAGE) -> Row:

@@ -12,9 +12,10 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from bapo.errors import UserError
-from bapo.validate import parse_yaml
+from bapo.validate import parse_yaml, wrong
 
 #: Marks the folder of a project; what it holds beside ``title`` are defaults of the workflow's settings.
 MARK = "bapo.yaml"
@@ -29,12 +30,15 @@ def folder() -> Path | None:
 def title() -> str | None:
     """Return the title of the project in the working directory; None outside one. Raises UserError."""
     home = folder()
-    return None if home is None else str(content(home).get("title") or home.name)
+    return None if home is None else content(home).get("title") or home.name
 
 
-def content(home: Path) -> dict[str, object]:
-    """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping."""
-    return parse_yaml(home / MARK)
+def content(home: Path) -> dict[str, Any]:
+    """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping, or its title no text."""
+    given: dict[str, Any] = parse_yaml(home / MARK)
+    if not isinstance(given.get("title"), str | None):
+        raise wrong(home / MARK, "title", given["title"], "must be text; put it in quotes")
+    return given
 
 
 def sources(home: Path) -> list[Path]:

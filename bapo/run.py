@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -91,12 +92,13 @@ def main(
 ) -> None:
     """Become Snakemake, so that signals and the exit status are its own. options: more words for it."""
     targets, settings = targets_and_settings(words)
-    own = [word for name, value in (("--cores", cores), ("--jobs", jobs)) if value for word in (name, value)]
+    given = {"--cores": cores, "--jobs": jobs}
+    own = [word for name, value in given.items() if value is not None for word in (name, value)]
     own += ["-n", "--quiet", "rules", "host", "reason"] if dry else []
     words_of_snakemake = command(targets, settings, profile, [*own, *options])
     os.execv(words_of_snakemake[0], words_of_snakemake)
 
 
-def demo(words: Sequence[str]) -> None:
-    """Make the first look."""
-    main(["first_look", *words])
+def demo(words: Sequence[str], **options: Any) -> None:
+    """Make the first look. options: of :func:`main`."""
+    main(["first_look", *words], **options)

@@ -24,7 +24,7 @@ TRAIN |= {"bapo.engines.shared", "bapo.graders"}
 #: folder -> the folders and modules that it may import beside itself and GROUND; the longest name that fits is taken
 ARROWS = {
     "bapo": set(),
-    "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
+    "bapo.__main__": {"bapo"},  # whatever a command needs
     "bapo.init": {"bapo.experiments"},
     "bapo.run": {"bapo.experiments"},
     "bapo.describe": {"bapo.experiments", "bapo.store", "bapo.tasks"},
@@ -47,7 +47,7 @@ ARROWS = {
     | {"bapo.engines.verl.memory", "bapo.run"},
     "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store", "bapo.engines"},
     "analysis": READ_A_RUN,
-    "analysis.__main__": READ_A_RUN | {"analysis"},
+    "analysis.__main__": READ_A_RUN | {"analysis", "bapo.commands"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.exchange": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
     "analysis.products": READ_A_RUN | {"bapo.experiments.studies"},  # which tables a study file names

@@ -87,8 +87,7 @@ def require_targets():
             raise UserError(f"{target}: is drawn from the runs of {study}; {cure}")
         close = get_close_matches(target, [rule.name for rule in workflow.rules if not rule.has_wildcards()], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
-        if not target or not Path(target).exists():
-            raise UserError(f"nothing makes '{target}'{hint}; docs/running.md lists the targets")
+        raise UserError(f"nothing makes '{target}'{hint}; docs/running.md lists the targets")
 
 
 def before(function, check):

@@ -232,7 +232,9 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
         return about, tables
     except Exception as error:  # readers of archives fail in many ways at what was made to break them
         said = str(error).partition("\n")[0]
-        raise UserError(f"{file}: no evidence ({said:.300}); make it with `bapo evidence`") from None
+        raise UserError(
+            f"{file}: no evidence ({said:.300}); name a file of evidence/, or make one with `bapo evidence`"
+        ) from None
 
 
 def _table(name: str, content: bytes) -> pd.DataFrame:

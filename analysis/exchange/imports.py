@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pandas as pd
 
@@ -118,7 +118,7 @@ def _text(path: Path) -> str:
         content = path.read_bytes()
         return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{path}: not readable ({error}); unpack or repair the file") from None
+        raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
 
 def _table(path: Path) -> list[dict[str, Any]]:
@@ -173,6 +173,8 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
         if reward is None:
             continue  # validation, or another program's line
         try:
+            if not math.isfinite(float(record[reward])):
+                raise ValueError(f"{reward} is {record[reward]}")
             step = int(float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
             if step >= 2**63:
                 raise OverflowError("step is too large")
@@ -196,6 +198,10 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
+def _finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], Log] | None:
     """Return each benchmark's metric and accuracy in [0, 1] of lm-eval's ``results_DATE.json``; None for another file.
 
@@ -214,7 +220,7 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
         others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
         if name:
             n = _part(_part(content, "n-samples"), task).get("effective")
-            sizes = {key: value for key, value in (("samples", n), ("limit", limit)) if isinstance(value, int | float)}
+            sizes = {key: value for key, value in (("samples", n), ("limit", limit)) if _finite(value)}
             scores[task] = {"metric": name, "accuracy": values[name], **sizes}
             details = "".join(f", {key} {value:g}" for key, value in sizes.items())
             log.notes.append(f"{task}: {name} {values[name]:.4g}{details}{others}")

@@ -24,11 +24,11 @@ class LossInputs:
     advantages: [N], or [N, T] where each token has its own
     mask: [N, T], 1 on response tokens
     second_part: bool [N], ``Method.second_part``, True for what the loss tells from the rest
+    weights: [N], factors of each sequence's loss
     reference_logprobs: [N, T], of the reference policy, if the method needs them
     step_logprobs: [N, T], of the policy at the start of this step (pi_k), if the method needs them;
         ``Group.step_logprobs`` if it keeps them
     entropy: [N, T], the current policy's
-    weights: [N], factors of each sequence's loss, None for 1
     step: the training step, for terms that change with it
     phase: ``Batch.phase`` of the step
     recorded: bool [N], the sequences that metrics cover, None for all
@@ -44,10 +44,10 @@ class LossInputs:
     advantages: Tensor
     mask: Tensor
     second_part: Tensor
+    weights: Tensor
     reference_logprobs: Tensor | None = None
     step_logprobs: Tensor | None = None
     entropy: Tensor | None = None
-    weights: Tensor | None = None
     step: int = 0
     phase: int = 0
     recorded: Tensor | None = None

@@ -137,7 +137,7 @@ def read_settings(keywords: Json, where: str = "--config") -> Settings:
     """
     values = {k: v for k, v in keywords.items() if v is not None and k != "title"}  # bapo.yaml is passed whole
     try:
-        settings = Settings(**values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{where} {refused(error, None)}") from None
     places.require_name(f"{where} scale={settings.scale}", "scale", settings.scale)

@@ -278,9 +278,7 @@ class Method:
             metrics["kl"] = losses.aggregate(kl, inputs.recorded_mask, "token-mean")
         if c.entropy_coef and inputs.entropy is not None:
             values = values - c.entropy_coef * inputs.entropy
-        if inputs.weights is not None:
-            values = values * inputs.weights[:, None]
-        return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
+        return self.reduce(values * inputs.weights[:, None], inputs), {k: v.detach() for k, v in metrics.items()}
 
     def ratio(self, inputs: LossInputs) -> Tensor:
         """Return rho [N, T], by default pi_theta / alpha of each token (below eq. 3)."""

@@ -7,9 +7,6 @@ names methods. ``verl``: only that engine has it. A method of one's own may add 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 from bapo.store import files
 
 #: steps.parquet: a row a training step
@@ -139,11 +136,6 @@ SAMPLE = {
 
 EVALUATION = "eval/BENCHMARK.parquet"
 TABLES = {files.STEPS: STEP, files.GROUPS: GROUP, files.PROBE: PROBE, EVALUATION: SAMPLE}
-
-
-def unknown(table: str, names: Iterable[str]) -> list[str]:
-    """Return those of a table's columns that it has no line for."""
-    return [name for name in names if re.sub(r"_x[123]$", "_xN", name) not in TABLES[table]]
 
 
 def markdown() -> str:

@@ -124,7 +124,7 @@ def test_micro_batches_add_up_however_a_mini_batch_is_split(draws, rows, tokens,
         return sum_of_parts(
             values[part],
             LossInputs(
-                values[part], values[part], values[part][:, 0], mask[part], whole[part],
+                values[part], values[part], values[part][:, 0], mask[part], whole[part], torch.ones(rows)[part],
                 part_sequences=rows_of, part_tokens=tokens_of,
             ),
             kind,

@@ -73,10 +73,11 @@ def test_markdown_keeps_our_marks_and_nothing_else() -> None:
     assert "<b" not in markdown("2 <b onclick=x>3</b>") and "href" not in markdown("[a](javascript:b)")
 
 
-def test_an_empty_folder_says_what_makes_it(tmp_path: Path) -> None:
-    assert "bapo run table1" in report.write(tmp_path).read_text(encoding="utf-8")
-    with pytest.raises(UserError, match="nowhere"):
-        report.write(tmp_path / "nowhere")
+@pytest.mark.parametrize("folder", ["", "nowhere"])
+def test_a_folder_without_results_says_what_makes_them(tmp_path: Path, folder: str) -> None:
+    write_text(tmp_path / "notes.txt", "")
+    with pytest.raises(UserError, match=rf"{folder}: holds no results; make them with `bapo run table1`"):
+        report.write(tmp_path / folder)
 
 
 @pytest.mark.system

@@ -25,8 +25,8 @@ from support.workflow import dry_run
 import bapo.__main__
 from analysis import products
 from analysis.__main__ import parser
-from analysis.commands import OF_ANALYSIS
 from bapo import run
+from bapo.commands import EXAMPLES, OF_ANALYSIS
 from bapo.project import MARK
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -34,10 +34,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 PLACEHOLDERS = {"RESPONSES", "CHECKOUT", "URL"}
 #: of the pages, and what each command's help shows
 BLOCKS = [b for b in blocks() if b.language == "sh"]
-SHOWN = [
-    Block(ROOT / "bapo" / "__main__.py", i, "sh", "\n".join(lines))
-    for i, lines in enumerate(bapo.__main__.EXAMPLES.values())
-]
+SHOWN = [Block(ROOT / "bapo" / "commands.py", i, "sh", "\n".join(lines)) for i, lines in enumerate(EXAMPLES.values())]
 JOBS = ("data", "base", "train", "evaluate")
 
 

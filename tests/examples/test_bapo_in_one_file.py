@@ -219,8 +219,8 @@ def test_the_loss_is_the_methods_where_the_policy_has_moved_far(one_file):
         if compute == "file":
             value = one_file.loss(log_pi, entropy, log_alpha, advantage, mask)
         else:
-            replayed = torch.zeros(rows, dtype=torch.bool)
-            inputs = LossInputs(log_pi, log_alpha, advantage, mask, replayed, entropy=entropy, nominal_sequences=4 * 8)
+            marks = torch.zeros(rows, dtype=torch.bool), torch.ones(rows)
+            inputs = LossInputs(log_pi, log_alpha, advantage, mask, *marks, entropy=entropy, nominal_sequences=4 * 8)
             value, _ = build("bapo", 8).loss(inputs)
         value.backward()
         found.append(torch.cat([value.detach()[None], log_pi.grad.flatten(), entropy.grad.flatten()]).numpy())

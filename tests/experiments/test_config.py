@@ -249,6 +249,8 @@ def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
         lambda: Path(__file__, "folder").mkdir(),
         lambda: Path(__file__).mkdir(exist_ok=True),
         lambda: Path("n" * 300).mkdir(),
+        lambda: Path("/proc/a/b").mkdir(parents=True),
+        lambda: Path("/proc/a").write_text("a"),
         refused("[Errno 122] Disk quota exceeded: 'results'"),
         refused("[Errno 30] Read-only file system: 'results'"),
         refused("[Errno 13] Permission denied: 'results'"),
@@ -258,7 +260,7 @@ def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
 )
 def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(work) == 1
-    assert re.fullmatch(r"error: .*: make room or write to another folder, and .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"error: .*: make room or name another place, and .*\n", capsys.readouterr().err)
     with pytest.raises(OSError, match="Errno 5"):  # a fault of the machine keeps its traceback
         exit_status(refused("[Errno 5] Input/output error"))
 

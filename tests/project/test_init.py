@@ -19,7 +19,7 @@ from bapo import init
 from bapo.describe import study_content
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.experiments.settings import read_settings
+from bapo.experiments.settings import read_settings, settings_of_project
 from bapo.experiments.studies import study_of
 from bapo.store.files import SUMMARY, read_json
 from bapo.tasks.job import make_data
@@ -79,6 +79,8 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: 
         ("tasks/ordering.py", "def verify(", "def verity(", r"tasks/ordering\.py:Ordering: needs verify"),
         ("experiments/setting/laptop_ordering.yaml", "noise: 0.5", "noize: 0.5", r"data\.generator\.noize: .*'noise'"),
         ("experiments/setting/smoke_ordering.yaml", "", None, r"mine/\S+/smoke_ordering\.yaml: missing"),
+        ("bapo.yaml", "title: ", "title: [a] #", r"bapo\.yaml: title=\['a'\]: must be text"),
+        ("bapo.yaml", "title: ", "5: ", r"bapo\.yaml: 5: no such key"),
         ("bapo.yaml", "", None, r"experiments/task/ordering\.yaml is not read, as this folder has no bapo\.yaml"),
         (
             "experiments/task/ordering.yaml",
@@ -98,6 +100,7 @@ def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: 
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
+        settings_of_project()
         config = compose_config(["scale=smoke", "task=ordering"])
         make_data(config)
         draw_documents(config)

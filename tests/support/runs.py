@@ -6,7 +6,8 @@ folder is taken for a result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pandas as pd
 import yaml
 
 from analysis.claims import entries
-from bapo.store import provenance
+from bapo.store import columns, provenance
 from bapo.store.files import (
     CONFIG,
     GROUPS,
@@ -34,6 +35,11 @@ from bapo.store.files import (
 PHASES = ("rollout", "regenerate", "reward", "update", "probe")
 #: 0/1 outcomes [n][K] of a benchmark
 Bits = Sequence[Sequence[int]] | np.ndarray
+
+
+def without_a_line(table: str, names: Iterable[str]) -> list[str]:
+    """Return those of a table's columns that bapo/store/columns.py has no line for."""
+    return [name for name in names if re.sub(r"_x[123]$", "_xN", name) not in columns.TABLES[table]]
 
 
 def write_evaluation(folder: Path, bits: Mapping[str, Bits], prefix: str = "p") -> None:

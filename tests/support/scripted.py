@@ -129,4 +129,4 @@ def loss_inputs(
     marks = torch.tensor(second_part if second_part is not None else [False] * len(now))
     ones = torch.ones_like(logprobs) if mask is None else torch.tensor(mask)
     given = torch.tensor(stored).log(), torch.tensor(advantages)
-    return LossInputs(logprobs, *given, ones.detach(), marks, **policies, **more)
+    return LossInputs(logprobs, *given, ones.detach(), marks, torch.ones(len(now)), **policies, **more)

@@ -20,7 +20,7 @@ def becomes(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     """The words for Snakemake after its Snakefile, with which ``bapo run`` ends."""
     seen: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda program, given: seen.append(given))
-    assert bapo.__main__.main(["run", *words]) == 0
+    assert bapo.__main__.main([*words] if words[0] == "demo" else ["run", *words]) == 0
     (made,) = seen
     at = made.index("--snakefile")
     return made[3:at] + made[at + 2 :]
@@ -38,6 +38,8 @@ def becomes(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
         ),
         ("results/a=b.md warm=no", "results/a=b.md --workflow-profile DEFAULT --config warm=false"),
         ("table1 -- --forcerun table", "table1 --workflow-profile DEFAULT --forcerun table"),
+        ("demo -n --cores 2", "first_look --workflow-profile DEFAULT --cores 2 -n --quiet rules host reason"),
+        ("demo seeds=2 -- -k", "first_look --workflow-profile DEFAULT -k --config seeds=[2]"),
     ],
 )
 def test_words_become_a_command(monkeypatch: pytest.MonkeyPatch, words: str, wanted: str) -> None:
@@ -86,10 +88,12 @@ def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.C
         ("gpu-check --seed 3", "write seed=VALUE"),
         ("methods --seed 3", "arguments: --seed 3"),
         ("run table1 --forcerun table", "options of Snakemake go behind ` -- `"),
-        ("demo --cores 2", "arguments: --cores\n"),
+        ("plan --cores 2", "arguments: --cores\n"),
+        ("gpu-check --keep=", "argument --keep: is empty; name a file or folder"),
+        ("report --out= results", "argument --out: is empty; name a file or folder"),
     ],
 )
-def test_an_unknown_option_says_how_a_key_is_written(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_is_refused_says_why(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bapo.__main__.main(words.split())
     assert hint in capsys.readouterr().err
@@ -109,6 +113,8 @@ def test_alone_it_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -
         ("tabel1", "error: nothing makes 'tabel1' (did you mean 'table1'?)"),
         ("train", "error: nothing makes 'train'"),
         ("", "error: nothing makes ''"),
+        (str(ROOT / "README.md"), "README.md'; docs/running.md lists the targets"),
+        ("/", "error: nothing makes '/'"),
         ("figure7", "error: figure7: is drawn from the runs of table1; name table1, or figure7_tracking alone"),
     ],
 )

@@ -285,7 +285,8 @@ def test_a_strangers_table_is_refused_before_anything_is_written(
 def refused(file: Path, capsys) -> None:
     assert main(["unpack", str(file), "--out", str(file.parent / "back" / "here")]) == 2
     said = capsys.readouterr().err
-    assert file.name in said and said.count("\n") == 1 and not (file.parent / "back").exists()
+    assert f"{file}: no evidence (" in said and "; name a file of evidence/, or make one with `bapo evidence`\n" in said
+    assert said.count("\n") == 1 and not (file.parent / "back").exists()
 
 
 @pytest.mark.parametrize(
@@ -298,6 +299,7 @@ def refused(file: Path, capsys) -> None:
 )
 def test_what_a_stranger_says_of_evidence_is_no_place(about: object, tmp_path: Path, capsys) -> None:
     refused(zipped(tmp_path / "strange.zip", about), capsys)
+    refused(tmp_path / "nowhere.zip", capsys)
 
 
 def test_evidence_says_once_what_it_is(tmp_path: Path, capsys) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +130,24 @@ def test_logs_and_what_was_taken_of_them(
     assert [place for place, _ in log.refused] == refused and said in "\n".join(log.notes)
 
 
-@pytest.mark.parametrize("broken", ["{broken", '{"step": 1e999, %s}', '{"step": 1e30, %s}'])
+REWARD = '"critic/score/mean": '
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "{broken",
+        f'{{"step": 1e999, {REWARD}0.5}}',
+        f'{{"step": 1e30, {REWARD}0.5}}',
+        f'{{"step": 7, {REWARD}NaN}}',
+        f'{{"step": 7, {REWARD}-Infinity}}',
+        "step:7 - critic/score/mean:nan",
+        "{'step': 7, 'reward': inf}",
+    ],
+)
 def test_broken_lines_are_refused_one_by_one(tmp_path: Path, broken: str) -> None:
     lines = [json.dumps({"step": i, "critic/score/mean": i / 8}) for i in (1, 2)]
-    text = "\n".join([lines[0], broken.replace("%s", '"critic/score/mean": 0.5'), lines[1]])
-    log = read(write(tmp_path, "v.jsonl", text))
+    log = read(write(tmp_path, "v.jsonl", "\n".join([lines[0], broken, lines[1]])))
     assert steps_of(log)["step"].tolist() == [1, 2] and [place for place, _ in log.refused] == ["line 2"]
 
 
@@ -142,7 +156,7 @@ def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
     for name, text in files:
         with pytest.raises(UserError, match=name):
             steps_of(read(write(tmp_path, name, text)))
-    with pytest.raises(UserError, match=r"none\.log"):
+    with pytest.raises(UserError, match=r"none\.log: not readable .*; name another file"):
         read(tmp_path / "none.log")
 
 
@@ -164,6 +178,7 @@ STRICT, FLEXIBLE = (f"exact_match,{name}" for name in ("strict-match", "flexible
         ({}, None, {"metric": STRICT, "accuracy": 0.5}, f"gsm8k: {STRICT} 0.5; there is also acc,none 0.7"),
         ({}, "flexible-extract", {"metric": FLEXIBLE, "accuracy": 0.6}, f"there is also {STRICT} 0.5"),
         ({}, "acc", {"metric": "acc,none", "accuracy": 0.7}, f"there is also {FLEXIBLE} 0.6"),
+        ({"config": {"limit": math.inf}}, FLEXIBLE, {"accuracy": 0.6}, f"{FLEXIBLE} 0.6; there"),
         (LIMITED, FLEXIBLE, {"samples": 10, "limit": 10.0}, f"{FLEXIBLE} 0.6, samples 10, limit 10; there"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.paths import needs_shared
-from support.runs import rewrite
+from support.runs import place, rewrite, write_run, write_study
 from support.scripted import fresh, group
 from support.simulated import MODEL, write_simulated
 
@@ -216,3 +216,13 @@ def test_one_seed_and_no_base(tmp_path: Path) -> None:
     text, frame = made(write_simulated(tmp_path, "table1", PARTS, (7,), bases=[]))
     assert "(sd" not in text and "minus base" not in text
     assert frame.se_problems_and_seeds.isna().all() and frame.se.notna().all()
+
+
+@pytest.mark.parametrize("methods", [("grpo",), ("grpo", "bapo")])
+def test_the_file_of_differences_has_its_columns_without_a_pair(tmp_path: Path, methods: tuple[str, ...]) -> None:
+    for method in methods:
+        write_run(place(tmp_path, method, 1), {"a": [[0, 1], [1, 1]], "b": [[0, 1], [1, 0]]})
+    made(write_study(tmp_path, [("tiny", method, 1) for method in methods]))
+    found = pd.read_csv(tmp_path / "made" / "table1_differences.csv")
+    assert len(found) == 3 * (len(methods) - 1)  # two benchmarks and their mean
+    assert {"a", "b", "difference", "verdict", "low_problems", "p_problems_and_seeds", "real"} <= {*found}

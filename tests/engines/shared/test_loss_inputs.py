@@ -25,7 +25,7 @@ def test_the_terms_of_the_bound_are_those_of_whole_responses() -> None:
     mask = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])  # the third response has one token
     advantages, clipped = torch.tensor([1.0, -3.0, 0.5, 9.0]), torch.tensor([0.5, 0.25, 1.0, 1.0])
     origins = torch.tensor([0, 0, 2, 3])  # the last is an expert's, which no record covers
-    inputs = LossInputs(logprobs, torch.zeros(4, 2), advantages, mask, origins == 2)
+    inputs = LossInputs(logprobs, torch.zeros(4, 2), advantages, mask, origins == 2, torch.ones(4))
     terms = {name: values.tolist() for name, values in terms_by_origin(inputs, origins, clipped).items()}
     # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
     expected = {"tv_x1": [0.5, 0.25], "tv_x3": [0.0], "surrogate_x1": [2.0, -1.5], "surrogate_x3": [0.5]}

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 from support.late import LATE
 from support.paths import ROOT
+from support.runs import without_a_line
 
 from bapo.__main__ import main
 from bapo.errors import UserError
@@ -27,7 +28,7 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import probe_identity, train_identity
 from bapo.experiments.places import base_directory, run_directory
 from bapo.graders.verdict import OVERLOADED, Verdict
-from bapo.store import columns, files
+from bapo.store import files
 from bapo.store.lock import locked
 from bapo.tasks.countdown.task import Countdown
 
@@ -170,7 +171,7 @@ def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
     steps = pd.read_parquet(run_directory(config) / files.STEPS)
     # t mod 3 = 0 refreshes before the rollout of steps 3 and 6; version = updates-steps behind the weights
     for name in files.TABLES:  # a line for every column
-        assert columns.unknown(name, pd.read_parquet(run_directory(config) / name).columns) == []
+        assert without_a_line(name, pd.read_parquet(run_directory(config) / name).columns) == []
     assert steps["rollout_version"].tolist() == [0, 0, 2, 2, 2, 5]
     assert steps["staleness"].tolist() == [0, 1, 0, 1, 2, 0]
 

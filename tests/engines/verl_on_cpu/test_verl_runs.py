@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import verl_jobs
+from support.runs import without_a_line
 from support.verl_jobs import SETTINGS, finish, kill_behind, wait_for
 
 from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
-from bapo.store import columns
 from bapo.store.files import GROUPS, PROBE, STEPS, TABLES, TIME_COLUMNS, fingerprints, verify_files
 
 pytestmark = [
@@ -79,7 +79,7 @@ class Run:
         assert says in finish(self.start(*words))
         found = tables(self.folder)
         assert_same_tables(found, expected)
-        assert columns.unknown(STEPS, found[STEPS].columns) == []
+        assert without_a_line(STEPS, found[STEPS].columns) == []
         start = weights(base_directory(self.config) / "checkpoint")
         own, theirs = (weights(f / verify_files(f)["checkpoint"]) for f in (self.folder, run_directory(self.torch)))
         assert np.linalg.norm(own - theirs) < 0.05 * np.linalg.norm(theirs - start)
