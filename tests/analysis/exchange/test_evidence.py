@@ -346,3 +346,17 @@ def test_evidence_is_not_unpacked_beside_runs_of_ones_own(simulated: dict[str, P
     (home / "countdown" / "other" / "grpo" / "seed1" / "summary.json").write_text("{}")
     with pytest.raises(UserError, match=r"grpo/seed1/summary\.json: a run that is not from"):
         evidence.unpack(file, tmp_path / "out")
+
+
+def test_evidence_is_not_unpacked_over_other_results_of_the_same_run(
+    simulated: dict[str, Path], tmp_path: Path
+) -> None:
+    file = evidence.pack(simulated["figure6"], tmp_path / "evidence")
+    home = evidence.unpack(file, tmp_path / "out").parents[1]
+    summary = next(home.glob("countdown/*/bapo/seed1/summary.json"))
+    content = read_json(summary)
+    content["evidence"] |= {"file": "table1.zip", "sealed": dict.fromkeys(content["evidence"]["sealed"], "0")}
+    write_json(summary, content)
+    with pytest.raises(UserError, match=r"bapo/seed1/summary\.json: table1\.zip has other results of this run"):
+        evidence.unpack(file, tmp_path / "out")
+    assert read_json(summary) == content
