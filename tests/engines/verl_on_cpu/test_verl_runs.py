@@ -212,15 +212,15 @@ def test_steps_that_are_sampled_at_once_have_the_same_bits(results: Path, tmp_pa
     words += ["verl.overrides.actor_rollout_ref.rollout.max_num_seqs=1"]
     ahead = Run(shutil.copytree(results, tmp_path / "ahead"), tmp_path, *words, "verl.rollout_window=true")
     by_step = Run(results, tmp_path, *words)
-    finish(by_step.start())
-    expected = tables(by_step.folder)
+    undisturbed = by_step.start()
+    kill_behind(ahead.start(), ahead.saved(4))
+    assert (ahead.saved(4) / "bapo" / "rollouts.pt").exists()
+    finish(undisturbed)
+    assert "going on after step 4" in finish(ahead.start())
+    found, expected = tables(ahead.folder), tables(by_step.folder)
     if name == "bapo":  # X2 and X3 in steps that were sampled before
         assert (expected[STEPS].loc[[1, 3], "reevaluated_prompts"] > 0).all()
         assert (expected[STEPS].loc[[1, 3, 4], "x3"] > 0).all()
-    kill_behind(ahead.start(), ahead.saved(4))
-    assert (ahead.saved(4) / "bapo" / "rollouts.pt").exists()
-    assert "going on after step 4" in finish(ahead.start())
-    found = tables(ahead.folder)
     # vLLM's log-probabilities are compared where alpha is the current policy
     assert found[STEPS].loc[found[STEPS]["mismatch_mean"].notna(), "step"].tolist() == [1, 3, 6]
     assert_same_tables(found, expected, tolerance=0)
