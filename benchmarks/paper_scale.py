@@ -63,8 +63,8 @@ def added(config: Config, gpus: int) -> tuple[float, float]:
 
 def overhead() -> str:
     """Return the Markdown of what BAPO adds, for models of several sizes; last with ``verl.rollout_window``."""
-    head = ("scale", "parameters, millions", "GPUs", "GRPO's step, s", "copies, ms", "comparison, ms")
-    head += ("sum, ms", "sum, per mille", "with a window, ms", "per mille")
+    head = ["scale", "parameters, millions", "GPUs", "GRPO's step, s", "copies, ms", "comparison, ms"]
+    head += ["sum, ms", "sum, per mille", "with a window, ms", "per mille"]
     lines = [f"| {' | '.join(head)} |", "| :-- |" + " --: |" * (len(head) - 1)]
     for scale, task, model in OVERHEAD:
         grpo, bapo, window = (
