@@ -40,37 +40,41 @@ def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, flo
     return size.training(micro) / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
 
 
-#: bytes a second between a GPU and pinned host memory, of PCIe's 25e9; and of a push, as seen with 135 million weights
-COPIED, PUSHED = 10e9, 0.9e9
+#: bytes a second between a GPU and pinned host memory, of PCIe's 25e9
+COPIED = 10e9
 #: of so many groups one has its log-probabilities compared (bapo/engines/verl/step_sampler.py)
 COMPARED = 16
 
 
-def added(config: Config, gpus: int) -> tuple[float, float, float]:
-    """Return the seconds a step that BAPO takes over GRPO for the same rollouts and rows: copies, comparison, pushes.
+def added(config: Config, gpus: int) -> tuple[float, float]:
+    """Return the seconds a step that BAPO takes over GRPO for the same rollouts and rows: copies, comparison.
 
-    In v - 1 of v steps alpha takes the weights' place twice, for the push and for the comparison, with three copies of
-    a rank's shards each: out, in, back. In the other step alpha is copied once. The re-evaluation of every m-th step
-    needs one push more. GRPO of verl compares nothing.
+    A refresh copies alpha once. In each of the v - 1 steps between, alpha takes the weights' place twice, for the push
+    and for the comparison, with three copies of a rank's shards each: out, in, back. A window has neither in those
+    steps. A re-evaluation falls on a refresh, when vLLM has the current weights (m = v). GRPO of verl compares nothing.
     """
-    m = config.method
-    shards = 4 * costs.parameters(config) / gpus
-    copies = (6 * (m.v - 1) + 1) / m.v * shards / COPIED
+    v, window = config.method.v, config.verl.rollout_window
+    copies = (1 + (0 if window else 6 * (v - 1))) / v * 4 * costs.parameters(config) / gpus / COPIED
     tokens = config.train.batch_size * config.train.group_size / COMPARED
     tokens *= (config.sampling.max_prompt_tokens + config.sampling.max_response_tokens) / 2
     comparison = 2 * costs.parameters(config) * tokens / (gpus * costs.PEAK * costs.TRAINING)
-    return copies, comparison, 4 * costs.parameters(config) / PUSHED / m.m
+    return copies, comparison / (v if window else 1)
 
 
 def overhead() -> str:
-    """Return the Markdown of what BAPO adds, for models of several sizes."""
-    head = ("scale", "parameters, millions", "GPUs", "GRPO's step, s", "copies, ms", "comparison, ms", "pushes, ms")
-    lines = [f"| {' | '.join(head)} | sum, ms | sum, per mille |", "| :-- |" + " --: |" * 8]
+    """Return the Markdown of what BAPO adds, for models of several sizes; last with ``verl.rollout_window``."""
+    head = ["scale", "parameters, millions", "GPUs", "GRPO's step, s", "copies, ms", "comparison, ms"]
+    head += ["sum, ms", "sum, per mille", "with a window, ms", "per mille"]
+    lines = [f"| {' | '.join(head)} |", "| :-- |" + " --: |" * (len(head) - 1)]
     for scale, task, model in OVERHEAD:
-        grpo, bapo = (configuration.run_config(scale, task, model, method, 1) for method in ("grpo", "bapo"))
+        grpo, bapo, window = (
+            configuration.run_config(scale, task, model, method, 1, words)
+            for method, words in (("grpo", ()), ("bapo", ()), ("bapo", ("verl.rollout_window=true",)))
+        )
         gpus = grpo.verl.gpus_per_node or 8
-        step, parts = sum(costs.step_seconds(grpo, gpus)), added(bapo, gpus)
-        numbers = [f"{1000 * value:,.0f}" for value in (*parts, sum(parts), sum(parts) / step)]
+        step, parts, least = sum(costs.step_seconds(grpo, gpus)), added(bapo, gpus), sum(added(window, gpus))
+        values = (*parts, sum(parts), sum(parts) / step, least, least / step)
+        numbers = [f"{1000 * value:,.0f}" for value in values]
         millions = f"{costs.parameters(grpo) / 1e6:,.0f}"
         lines.append("| " + " | ".join([scale, millions, str(gpus), f"{step:,.0f}", *numbers]) + " |")
     return "\n".join(lines) + "\n"

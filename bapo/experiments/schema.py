@@ -242,6 +242,7 @@ class VerlConfig(Node):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of each GPU's memory for vLLM
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
     rollout: Literal["vllm"] | None = None  # what samples on CPU cores; None: transformers
+    rollout_window: bool = False  # sample all steps that one rollout policy serves at once, where it is delayed
     overrides: Options = {}  # keys of verl's own configuration, set last
 
 

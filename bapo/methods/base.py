@@ -184,6 +184,14 @@ class Method:
         """Return whether alpha can differ from pi_theta_t, so that the engine must hold a second set of weights."""
         return False
 
+    @property
+    def draws_next_prompts(self) -> bool:
+        """Return whether each step draws the next ``batch_size`` prompts, and its rollout has no budget.
+
+        What a step samples is then known beforehand. A method with its own hook may decide by what it has seen.
+        """
+        return all(getattr(type(self), n) is getattr(Method, n) for n in ("draw_prompts", "rollout_budget"))
+
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         """Draw the prompts of step ``step`` (1-based)."""
         return sampler.draw(self.batch_size)

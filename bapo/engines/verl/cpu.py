@@ -56,8 +56,11 @@ class GenerationRequest:
     result: asyncio.Future
 
 
-def generate(model: PreTrainedModel, requests: list[GenerationRequest]) -> list[Samples]:
-    """Return one response to each request, batched by sampling parameters and key."""
+def generate(model: PreTrainedModel, requests: list[GenerationRequest], max_rows: int) -> list[Samples]:
+    """Return one response to each request, batched by sampling parameters and key.
+
+    max_rows: so many at once. With 1 the bits do not depend on which requests have arrived together.
+    """
     places_of: dict[tuple[SamplingParameters, int], list[int]] = defaultdict(list)
     for place, request in enumerate(requests):
         places_of[request.parameters, request.key].append(place)
@@ -67,7 +70,7 @@ def generate(model: PreTrainedModel, requests: list[GenerationRequest]) -> list[
         keys, numbers = np.array([r.prompt_key for r in batch], dtype=np.uint64), [r.sample for r in batch]
         images = [r.images for r in batch] if any(r.images for r in batch) else None
         tokens = [r.tokens for r in batch]
-        samples = sample(model, tokens, 1, keys, key, parameters, first_sample=numbers, images=images)
+        samples = sample(model, tokens, 1, keys, key, parameters, max_rows, first_sample=numbers, images=images)
         answers |= dict(zip(places, samples, strict=True))
     return [answers[place] for place in range(len(requests))]
 
@@ -133,7 +136,7 @@ class RolloutServer:
             batch, self.waiting = self.waiting, []
             self.arrived.clear()
             try:
-                answers = await asyncio.to_thread(generate, self.model, batch)
+                answers = await asyncio.to_thread(generate, self.model, batch, self.config.max_num_seqs)
             except Exception as error:
                 for request in batch:
                     request.result.set_exception(error)

@@ -6,6 +6,7 @@ Random states are not saved because there are none: every draw is keyed by (seed
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from omegaconf import DictConfig, open_dict
@@ -20,18 +21,23 @@ from bapo.engines.verl import checkpoints, verl_config
 from bapo.engines.verl.launch import PROGRESS
 from bapo.engines.verl.recorder import VerlRecorder
 from bapo.engines.verl.rollout import PromptSource
+from bapo.engines.verl.rollout_window import RolloutWindow
 from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
 
+#: the rollouts of coming steps, beside our state
+ROLLOUTS = "rollouts.pt"
+
 
 class ResumableTrainer(PPOTrainerSync):
-    """Saves and restores the method, the prompt stream, the rollout policy, the reference and the tables.
+    """Saves and restores the method, the prompt stream, the rollout policy, the reference, rollouts and the tables.
 
-    ``source`` and ``recorder`` are made by the subclass, before verl loads a checkpoint.
+    ``source``, ``recorder`` and ``window`` are made by the subclass, before verl loads a checkpoint.
     """
 
     source: PromptSource
     recorder: VerlRecorder
+    window: RolloutWindow
 
     def __init__(self, config: DictConfig) -> None:
         self.run = verl_config.typed(config.bapo.config)
@@ -42,6 +48,8 @@ class ResumableTrainer(PPOTrainerSync):
         self.updates = 0
         self.rollout_version = 0  # the step after which alpha's weights were taken
         self.reference_moved = False
+        self._commits = ThreadPoolExecutor(1)
+        self._commit: Future[None] | None = None  # the newest checkpoint, on its way to be complete
 
     def _say(self, text: str) -> None:
         run = self.run
@@ -51,7 +59,8 @@ class ResumableTrainer(PPOTrainerSync):
         return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
 
     def _save_checkpoint(self) -> None:
-        """Write our state, then verl's; the checksums come last and are the commit."""
+        """Write our state, then verl's; a thread completes the checkpoint beside the next steps."""
+        self._end_commit()
         step = self.global_steps
         folder = self._state_folder(step)
         shutil.rmtree(folder.parent, ignore_errors=True)
@@ -63,6 +72,7 @@ class ResumableTrainer(PPOTrainerSync):
             self.actor_rollout_wg.save_shards(str(folder), ALPHA)
         if self.reference_moved:
             self.actor_rollout_wg.save_shards(str(folder), REFERENCE)
+        self.window.save(folder / ROLLOUTS)
         self.recorder.tables.write(folder)
         state = {
             "identity": self.identity,
@@ -78,10 +88,19 @@ class ResumableTrainer(PPOTrainerSync):
         }
         write_json(folder / "state.json", state)
         super()._save_checkpoint()
+        self._commit = self._commits.submit(self._complete, folder, step)
+        self.clock.checkpoint_written()
+
+    def _complete(self, folder: Path, step: int) -> None:
+        """Make a checkpoint of what was written; until the checksums are there, the one before is the newest."""
         checkpoints.convert(folder.parent / checkpoints.PUBLISHED, self.run.model.dtype)
         checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint)
-        self.clock.checkpoint_written()
         copy_tables(folder, self.folder)
+
+    def _end_commit(self) -> None:
+        """Wait until the newest checkpoint is complete. Raises what has gone wrong with it."""
+        if self._commit is not None:
+            self._commit.result()
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
@@ -98,6 +117,7 @@ class ResumableTrainer(PPOTrainerSync):
         self.reference_moved = state["reference_moved"]
         if self.reference_moved:
             self.actor_rollout_wg.load_shards(str(folder), REFERENCE)
+        self.window.load(folder / ROLLOUTS)
         self.recorder.read(folder)
         copy_tables(folder, self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):

@@ -169,24 +169,19 @@ class SeededSingleTurn(AgentLoopBase):
 class MethodReplayBuffer(ReplayBuffer):
     """verl's replay buffer: hands every training batch to the method, and notices when a worker has died.
 
-    ``build_batch`` gets the fresh groups, with rewards, and returns the batch to train on; ``prompt_count`` says how
-    many prompts the method drew for this step, whatever verl's own batch size is.
+    ``build_batch`` waits for the step's rollout and returns the batch to train on, whatever verl's own batch size is.
     """
 
-    def __init__(
-        self, build_batch: Callable[[KVBatchMeta], tuple[KVBatchMeta, dict]], prompt_count: Callable[[], int]
-    ) -> None:
+    def __init__(self, build_batch: Callable[[], KVBatchMeta]) -> None:
         super().__init__("sync", {}, None, "drop", {}, poll_interval=POLL)
-        self.build_batch, self.prompt_count = build_batch, prompt_count
+        self.build_batch = build_batch
         self.watched: list[ray.actor.ActorHandle] = []
         self._last_look = time.monotonic()
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
         if partition_id != "train":
             return self.collect(global_steps, partition_id, batch_size)
-        meta, metrics = self.collect(global_steps, partition_id, self.prompt_count())
-        batch, more = self.build_batch(meta)
-        return batch, {**metrics, **more}
+        return self.build_batch(), {}
 
     def collect(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
         """Wait for ``batch_size`` prompts of a partition to be finished."""

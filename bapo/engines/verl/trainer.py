@@ -3,9 +3,9 @@
 =====================  ====================================================================================
 ``Method`` hook        where it is called
 =====================  ====================================================================================
-resets_reference       ``_next_train_batch``, before the prompts are drawn
-draw_prompts           ``_next_train_batch``: verl asks for prompts
-rollout_budget         ``_next_train_batch``: the rollout's limit for each response
+resets_reference       ``_add_batch_to_generate``, before the prompts are drawn
+draw_prompts           ``_add_batch_to_generate``: verl asks for prompts
+rollout_budget         ``_add_batch_to_generate``: the rollout's limit for each response
 syncs_rollout_policy   ``on_init_end``, ``on_step_end``: verl pushes weights for the coming rollout
 build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``step_sampler.py``)
 units, separate        ``_balance_batch``: verl orders the rows (``batch_layout.lay_out``)
@@ -19,7 +19,6 @@ trains_policy          ``trainer.critic_warmup`` of verl's configuration
 from __future__ import annotations
 
 import os
-import time
 from functools import cached_property
 from pathlib import Path
 
@@ -55,6 +54,7 @@ from bapo.engines.verl.recorder import VerlRecorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
 from bapo.engines.verl.rollout_weights import RolloutWeights
+from bapo.engines.verl.rollout_window import RolloutWindow
 from bapo.engines.verl.step_sampler import VerlSetup, VerlStepSampler
 from bapo.engines.verl.transfer_rows import StepRows
 from bapo.engines.verl.worker import GPUMethodWorker
@@ -87,7 +87,7 @@ class MethodTrainer(ResumableTrainer):
 
     # ------------------------------------------------------------------ set-up
     def _build_replay_buffer(self) -> MethodReplayBuffer:
-        return MethodReplayBuffer(self._build_batch, lambda: len(self.submission.prompts))
+        return MethodReplayBuffer(self._build_batch)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -112,6 +112,7 @@ class MethodTrainer(ResumableTrainer):
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = VerlRecorder(self.run, self.method, budget)
+        self.window = RolloutWindow(self.source, self._submit_batch_to_rollout, self.replay_buffer.collect)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
         self.total_training_steps, self.steps_per_epoch = budget.most, max(1, self.steps_per_epoch)
         with open_dict(self.config):
@@ -168,6 +169,7 @@ class MethodTrainer(ResumableTrainer):
             super().fit(agent_loop_manager)
         finally:
             self.tracker.finish()
+            self._end_commit()
             if self.recorder.finished(self.global_steps):
                 (self.folder / EMBEDDINGS).unlink(missing_ok=True)  # large, and only a resumed run reads it
 
@@ -188,7 +190,14 @@ class MethodTrainer(ResumableTrainer):
                 self.actor_rollout_wg.snapshot_rollout_policy()
         elif self.rollout_version == 0 and step == 1:
             self.actor_rollout_wg.snapshot_rollout_policy()  # the initial policy serves until the first sync
-        self.sampling.weights.load(self.rollout_version, current)
+        self._prepare_rollout(step)
+
+    def _prepare_rollout(self, step: int) -> None:
+        """Have alpha in the rollout engine, unless the step has its rollout already."""
+        if step in self.window:
+            self.sampling.weights.rest()
+        else:
+            self.sampling.weights.load(self.rollout_version, step - 1)
 
     def on_sample_end(self) -> None:
         self.sampling.weights.rest()
@@ -199,9 +208,9 @@ class MethodTrainer(ResumableTrainer):
 
     def on_validate_end(self) -> None:
         if self.recorder.probes:
-            self.sampling.weights.load(self.rollout_version, self.global_steps)
+            self._prepare_rollout(self.global_steps + 1)
 
-    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+    def _add_batch_to_generate(self) -> None:
         step = self.global_steps
         self.rows.begin_step()
         budget = self.method.rollout_budget(step, self.run.sampling.max_response_tokens)
@@ -209,25 +218,48 @@ class MethodTrainer(ResumableTrainer):
         if self.method.resets_reference(step) and self.method.needs_reference:
             self.actor_rollout_wg.reset_reference()
             self.reference_moved = True
-        prompts = self.method.draw_prompts(step, self.sampler)
-        self.sampling.weights.load(self.rollout_version, step - 1)  # the method may have had something scored
-        self.submission_time = time.perf_counter()
-        rows, self.submission = self.source.batch(prompts, self.run.train.group_size, step, ("rollout",), budget)
-        return rows
+        self.prompts = self.method.draw_prompts(step, self.sampler)
+        self._prepare_rollout(step)  # the method may have had something scored
+        if step not in self.window:
+            self.window.submit({step: self.prompts} | self._coming_prompts(), self.run.train.group_size, budget)
+
+    def _coming_prompts(self) -> dict[int, list[Prompt]]:
+        """Return the prompts of the coming steps that alpha serves, too, by step, while it still is the current policy.
+
+        None without ``verl.rollout_window``; with images, whose pixels would fill the memory; and for a run whose
+        budget, or a method whose prompts, depend on what will be seen. The stream stays where it is: each step draws.
+        """
+        step, method, stream = self.global_steps, self.method, self.source.stream
+        known = method.draws_next_prompts and self.recorder.budget.unit == "steps" and not self.sampling.task.images
+        serves = method.delays_rollout_policy and self.rollout_version == step - 1
+        if not (self.run.verl.rollout_window and known and serves):
+            return {}
+        position, prompts = stream.position, dict[int, list[Prompt]]()
+        for coming in range(step + 1, self.total_training_steps + 1):
+            if method.syncs_rollout_policy(coming):
+                break
+            prompts[coming] = stream.next_prompts(method.batch_size)
+        stream.position = position
+        return prompts
 
     # ------------------------------------------------------------------ after the rewards
-    def _build_batch(self, meta: KVBatchMeta) -> tuple[KVBatchMeta, dict]:
-        """Make the batch to train on from the fresh groups of the step."""
+    def _build_batch(self) -> KVBatchMeta:
+        """Wait for the step's rollout, and make the batch to train on from its groups."""
+        rollout, costs = self.window.take(self.global_steps, self.prompts), self.sampler.costs
+        self.charged = rollout.seconds - rollout.passed
+        costs.seconds["rollout"] += rollout.seconds
         self.sampler.rollout_version = self.rollout_version
-        self.fresh = self.sampler.fresh(meta, self.submission)
-        self.sampler.costs.seconds["rollout"] += time.perf_counter() - self.submission_time
+        with costs.timed("rollout"):
+            self.fresh = self.sampler.fresh(rollout.meta, rollout.submission)
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
-        with marked_timer("compare", self.timing_raw):
-            self.mismatch = self.sampler.mismatch(delayed=self.rollout_version != self.global_steps - 1)
+        self.mismatch = {}
+        if rollout.passed:  # a coming step's rollout is of the weights that were compared in the window's first step
+            with marked_timer("compare", self.timing_raw):
+                self.mismatch = self.sampler.mismatch(delayed=self.rollout_version != self.global_steps - 1)
         self.parts = mini_batches(self.method, self.run.train, self.run.seed, self.global_steps, groups)
-        return self.rows.batch([g for part in self.parts for g in part]), {}
+        return self.rows.batch([g for part in self.parts for g in part])
 
     # ------------------------------------------------------------------ the update
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: object, **__: object) -> KVBatchMeta:
@@ -331,6 +363,7 @@ class MethodTrainer(ResumableTrainer):
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
+        timing_raw["step"] += self.charged  # of the rollout's time, which passed in the first step of its window
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         row = self.recorder.end_step(global_steps, self.batch, self.sampler.costs.seconds, timing_raw, metrics)
         numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
