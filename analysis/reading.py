@@ -208,4 +208,4 @@ def steps(block: Block, method: str, study: StudyFile, columns: Sequence[str]) -
 
 def _damaged(folder: Path, what: str, study: StudyFile) -> UserError:
     """Return the error that says what is wrong in a finished folder and how it is made anew."""
-    return UserError(f"{what}; delete {folder / SUMMARY} and give `{study.command}` again")
+    return UserError(f"{what}; delete {folder / SUMMARY} and run `{study.command}` again")

@@ -82,7 +82,7 @@ def collect(block: Block, study: StudyFile) -> dict[str, Result]:
             if other.outcomes[name].problems != first.outcomes[name].problems:
                 raise UserError(
                     f"{block.title}: {other.title} was evaluated on other problems of {name} than {first.title}; "
-                    f"delete the eval/summary.json of both and give `{study.command}` again"
+                    f"delete the eval/summary.json of both and run `{study.command}` again"
                 )
     return rows
 

@@ -12,8 +12,19 @@ from bapo.experiments.order import Priorities
 
 #: handlers of Snakemake's log that end with the jobs
 SHOWN = []
+#: how lines begin in which Snakemake tells of itself before the first job
+PREAMBLE = ("Building DAG", "Using shell", "Provided cores", "Rules claiming more threads", "Singularity containers")
 #: targets that make the usual studies
 EVERYTHING = {"all", "default", "tables", "comparisons"}
+
+
+def shown_handler():
+    """Return the handler that prints Snakemake's log, None where there is none."""
+    return next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
+
+
+if SETTINGS.progress != "plain" and shown_handler():
+    shown_handler().addFilter(lambda record: not record.getMessage().startswith(PREAMBLE))
 
 
 @cache
@@ -36,7 +47,7 @@ def show_progress():
 
     if workflow.touch or not workflow.is_main_process:
         return
-    usual = next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
+    usual = shown_handler()
     asked_less = {Quietness.ALL, Quietness.PROGRESS} & set(workflow.output_settings.quiet or ())
     if SETTINGS.progress == "plain" or usual is None or asked_less:
         return

@@ -245,7 +245,8 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     across, of_tasks = over_tasks(rows, study.reference)
     tables = [*(table(block, of) for block, of in rows.items()), *tables, *across]
     seeds = text.counted([len(cells) for b in study.blocks for cells in b.methods.values()], "training seed")
-    notes = text.words("comparison", "varies", seeds=seeds, level=results.LEVEL)
+    paper = ["beside_paper"] if frame["margin"].notna().any() else []
+    notes = text.words("comparison", *paper, "varies", seeds=seeds, level=results.LEVEL)
     title = f"Comparison: {study.title or study.name or 'these runs'}"
     frame["margin"] = frame["margin"].where(frame["against"].notna())
     only_average = frame["benchmark"] == AVERAGE

@@ -26,7 +26,7 @@ from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
 
 #: the rollouts of coming steps, beside our state
-ROLLOUTS = "rollouts.pt"
+ROLLOUTS = "rollouts.safetensors"
 
 
 class ResumableTrainer(PPOTrainerSync):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import torch
 import transfer_queue as tq
+from safetensors import safe_open
+from safetensors.torch import save_file
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.verl.rollout import PromptSource, Submission
@@ -108,15 +112,25 @@ class RolloutWindow:
             ids = {uid: prompt.id for uid, prompt in r.submission.prompts.items()}
             steps[step] = (ids, r.submission.group_size, r.entries, r.seconds)
         rows = tq.kv_batch_get(keys=[key for key, _ in entries], partition_id=TRAIN)
-        torch.save({"steps": steps, "rows": rows}, path)
+        tensors, others = dict[str, torch.Tensor](), list[Json]()
+        for i, row in enumerate(rows):
+            fields = {name: row[name] for name in row.keys()}  # noqa: SIM118 (a TensorDict gives rows)
+            tensors |= {f"{i}/{n}": value.clone() for n, value in fields.items() if isinstance(value, torch.Tensor)}
+            others.append({n: value for n, value in fields.items() if not isinstance(value, torch.Tensor)})
+        text = json.dumps({"steps": steps, "rows": others}, default=lambda value: value.tolist())
+        save_file(tensors, path, metadata={"rollouts": text})
 
     def load(self, path: Path) -> None:
         """Read what :meth:`save` wrote, and put the rows into TransferQueue."""
         if not path.exists():
             return
-        saved = torch.load(path, weights_only=False)
+        with safe_open(path, framework="pt") as file:
+            saved = json.loads(file.metadata()["rollouts"])
+            for key in file.keys():  # noqa: SIM118 (it is no dict)
+                number, _, name = key.partition("/")
+                saved["rows"][int(number)][name] = file.get_tensor(key)
         for step, (ids, size, entries, seconds) in saved["steps"].items():
             submission = Submission({uid: self.source.by_id[name] for uid, name in ids.items()}, size)
-            self.finished[step] = StepRollout(submission, entries, seconds, 0.0)
+            self.finished[int(step)] = StepRollout(submission, [(key, tag) for key, tag in entries], seconds, 0.0)
         keys, tags = map(list, zip(*(e for r in self.finished.values() for e in r.entries), strict=True))
-        tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=saved["rows"], tags=tags)
+        tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=list_of_dict_to_tensordict(saved["rows"]), tags=tags)

@@ -214,7 +214,7 @@ def test_steps_that_are_sampled_at_once_have_the_same_bits(results: Path, tmp_pa
     by_step = Run(results, tmp_path, *words)
     undisturbed = by_step.start()
     kill_behind(ahead.start(), ahead.saved(4))
-    assert (ahead.saved(4) / "bapo" / "rollouts.pt").exists()
+    assert (ahead.saved(4) / "bapo" / "rollouts.safetensors").exists()
     finish(undisturbed)
     assert "going on after step 4" in finish(ahead.start())
     found, expected = tables(ahead.folder), tables(by_step.folder)
