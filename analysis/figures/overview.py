@@ -26,7 +26,7 @@ PAIRS = {
     (f"{METHOD}+rollouts", REFERENCE): ("As many samples", style.VERMILLION),
     (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+{LOW_RATE}"): ("As many samples, a rate of 5e-5", style.PURPLE),
     (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+whole_batch+{LOW_RATE}"): (
-        "As many samples, a rate of 5e-5, GRPO with one update a step as in the authors' script",
+        "As many samples, a rate of 5e-5, GRPO with the authors' one update a step",
         style.PURPLE,
     ),
     (f"{METHOD}+updates", REFERENCE): ("As many updates", style.BLUE),
