@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 #: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's
-#: place, a name that is too long, links in a circle, a place such as /proc where nothing can be made
+#: place, a name that is too long, links in a circle
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
-_REFUSED |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT}
+_REFUSED |= {errno.ENAMETOOLONG, errno.ELOOP}
 #: what torch, the loader of libraries and Python's threads say when the machine or `ulimit` gives no more
 _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
 
@@ -77,7 +77,8 @@ def _cure(error: Exception) -> str | None:
     Libraries have errors of their own for both, with the number or the reason in their text.
     """
     number = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-    if number and int(number[1]) in _REFUSED:
+    in_proc = isinstance(error, FileNotFoundError) and str(error.filename).startswith("/proc/")  # where nothing is made
+    if in_proc or (number and int(number[1]) in _REFUSED):
         return "make room or name another place"
     if isinstance(error, MemoryError) or _NO_MORE.search(str(error)):
         return "let the job have more memory and threads (ulimit -a shows its limits)"

@@ -302,11 +302,15 @@ def _is_portion(file: Path, study: str) -> bool:
 def _joined(folder: Path, name: str) -> Path:
     """Write NAME.json with the runs of all portions of a study in ``folder``, and what its file asks for beside them.
 
-    Raises UserError where two portions differ in more than their runs, or hold a run that the study does not ask for.
+    Portions may be of different tasks. Raises UserError where they differ in more than that and their runs, or hold a
+    run that the study does not ask for.
     """
     parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
-    shared = [{key: value for key, value in part.items() if key not in ("cells", "bases")} for part in parts]
-    if any(each != shared[0] for each in shared):
+    of_portion = ("cells", "bases", "benchmarks")
+    shared = [{key: value for key, value in part.items() if key not in of_portion} for part in parts]
+    benchmarks = {task: names for part in parts for task, names in part["benchmarks"].items()}
+    own = [part["benchmarks"].items() <= benchmarks.items() for part in parts]
+    if any(each != shared[0] for each in shared) or not all(own):
         raise UserError(f"{folder}: the portions of {name} were packed with different titles, benchmarks or notes")
     plan = load_study(name, shared[0]["scale"])
     order = [f"{c.task}/{c.model}/{plan.method_of(c)}/seed{c.seed}" for c in plan.cells]
@@ -317,6 +321,7 @@ def _joined(folder: Path, name: str) -> Path:
     models = dict.fromkeys(place.rpartition("/")[0].rpartition("/")[0] for place in order)
     whole = {
         **shared[0],
+        "benchmarks": benchmarks,
         "cells": [cells[place] for place in order if place in cells],
         "bases": [bases[place] for place in models if place in bases],
         "missing": [place for place in order if place not in cells],

@@ -272,6 +272,8 @@ def differences(axes: Axes, rows: pd.DataFrame, block: Block, along: str) -> Non
         along: the column of the places.
     """
     rows = rows.dropna(subset=["difference"])
+    if rows.empty:
+        return
     places = {value: i for i, value in enumerate(sorted(set(rows[along])))}
     drawn = rows.groupby("method", sort=False)
     axes.axhline(0, color="#444444", linewidth=0.8)

@@ -38,8 +38,8 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a pair, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
-    model and pair the one with more seeds. A task with three kinds of base and more has a further row for all of them;
-    pooled: their number, else 0.
+    model and pair the one with more seeds. Three kinds of base of a task and more, on the same benchmarks, have a
+    further row; pooled: their number, else 0.
     """
     best: dict[tuple[str, str, str], dict[str, Any]] = {}
     for study in map(evaluated, studies):
@@ -55,8 +55,9 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     rows = []
     for _, group in groupby(sorted(best.values(), key=place), place):
         of = list(group)
-        rows += of + ([_pooled(of)] if len(of) >= FEWEST else [])
-    return pd.DataFrame(rows).drop(columns="estimate", errors="ignore")
+        alike = [row for row in of if row["benchmarks"] == of[0]["benchmarks"] and row["estimate"].se > 0]
+        rows += of + ([_pooled(alike)] if len(alike) >= FEWEST else [])
+    return pd.DataFrame(rows).drop(columns=["estimate", "benchmarks"], errors="ignore")
 
 
 def _pooled(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -92,6 +93,7 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
             **text.points(estimate, "low", "high"),
             "pooled": 0,
             "estimate": estimate,
+            "benchmarks": first.benchmarks,
             "paper": np.nan if theirs is None or other is None or method != METHOD else theirs - other,
             "study": study.name,
         }

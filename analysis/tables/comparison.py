@@ -203,7 +203,7 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
     accuracy = {m: [100 * np.array(row["result"].mean(AVERAGE).seed_means) for row in of] for m, of in shared.items()}
     numbers, cells = [], []
     for method in accuracy if len(accuracy) > 1 and reference in accuracy else ():
-        row: Row = {"task": "all", "model": f"{len(blocks)} blocks", "method": method, "benchmark": AVERAGE}
+        row: Row = {"task": "all", "model": f"{len(blocks)} tasks", "method": method, "benchmark": AVERAGE}
         row["title"], gained, each = shared[method][0]["title"], [], []
         if all(BASE in rows[block] for block in blocks):
             starts = [rows[block][BASE][AVERAGE]["mean"] for block in blocks]

@@ -22,6 +22,11 @@ class BAPOFilled(BAPOWithX1Only):
     source = "control of paper eq. 5; DAPO's dynamic sampling"
     cost = "1 to 4 x rollouts"
 
+    @property
+    def draws_next_prompts(self) -> bool:
+        """Return False: how many prompts a step draws further depends on its groups."""
+        return False
+
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
         keep, most = partial(self.filtered_fresh, step), DAPOConfig().max_generation_batches
         groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, most, policy="rollout")

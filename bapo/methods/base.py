@@ -186,9 +186,10 @@ class Method:
 
     @property
     def draws_next_prompts(self) -> bool:
-        """Return whether each step draws the next ``batch_size`` prompts, and its rollout has no budget.
+        """Return whether each step draws the next ``batch_size`` prompts and no others, and its rollout has no budget.
 
-        What a step samples is then known beforehand. A method with its own hook may decide by what it has seen.
+        What a step samples is then known beforehand. A method with its own hook may decide by what it has seen. One
+        that draws further prompts in ``build_batch`` says False.
         """
         return all(getattr(type(self), n) is getattr(Method, n) for n in ("draw_prompts", "rollout_budget"))
 

@@ -60,7 +60,7 @@ STEP = {
     "generated_tokens": "tokens of both",
     "trained_tokens": "tokens of responses in updates",
     "overloaded": "responses that the machine was too busy to grade, counted as wrong",
-    "mismatch_mean": "distance of the rollout engine's log-probabilities from the trainer's, nats a token; verl",
+    "mismatch_mean": "gap of the sampler's log-probabilities to the trainer's, nats; verl, a window's first step",
     "mismatch_max": "its maximum; verl",
     "forward_flops": "operations of sampling and scoring: 2 a parameter and token",
     "backward_flops": "operations of updates: 4 a parameter and token",

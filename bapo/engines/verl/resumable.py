@@ -97,9 +97,12 @@ class ResumableTrainer(PPOTrainerSync):
         checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint)
         copy_tables(folder, self.folder)
 
-    def _end_commit(self) -> None:
-        """Wait until the newest checkpoint is complete. Raises what has gone wrong with it."""
-        if self._commit is not None:
+    def _end_commit(self, wait: bool = True) -> None:
+        """Wait until the newest checkpoint is complete. Raises what has gone wrong with it.
+
+        wait: False only looks whether it is, so that a run does not go on for long without a checkpoint.
+        """
+        if self._commit is not None and (wait or self._commit.done()):
             self._commit.result()
 
     def _load_checkpoint(self) -> None:
@@ -117,7 +120,8 @@ class ResumableTrainer(PPOTrainerSync):
         self.reference_moved = state["reference_moved"]
         if self.reference_moved:
             self.actor_rollout_wg.load_shards(str(folder), REFERENCE)
-        self.window.load(folder / ROLLOUTS)
+        if self.run.verl.rollout_window:  # else each step samples the same by itself
+            self.window.load(folder / ROLLOUTS)
         self.recorder.read(folder)
         copy_tables(folder, self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -50,6 +50,19 @@ class Submission:
 
     prompts: dict[str, Prompt]
     group_size: int
+
+    def by_uid(self, keys: Iterable[str]) -> dict[str, list[str]]:
+        """Return the keys of finished rows by their prompts' uids, responses in order.
+
+        Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
+        """
+        found: dict[str, list[str]] = {uid: [] for uid in self.prompts}
+        for key in keys:
+            found[key.split("_")[0]].append(key)
+        for uid, prompt in self.prompts.items():
+            if len(found[uid]) != self.group_size:
+                raise RuntimeError(f"problem {prompt.id}: {len(found[uid])} of {self.group_size} responses arrived")
+        return {uid: sorted(own, key=lambda key: int(key.split("_")[1])) for uid, own in found.items()}
 
 
 class PromptSource:

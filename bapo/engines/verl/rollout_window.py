@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,8 +11,7 @@ from pathlib import Path
 
 import torch
 import transfer_queue as tq
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -19,7 +19,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.verl.rollout import PromptSource, Submission
 from bapo.engines.verl.transfer_rows import TRAIN, Entry
-from bapo.store.files import Json
+from bapo.store.files import Json, read_json, write_text
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ class RolloutWindow:
         return rollout
 
     def _wait(self, step: int) -> None:
+        """Raises RuntimeError if a response is missing: no checkpoint may hold a rollout that no step can take."""
         count = sum(len(submission.prompts) for submission in self.under_way.values())
         meta, _ = self._collect(step, TRAIN, count)
         passed = time.perf_counter() - self._start
@@ -95,6 +96,8 @@ class RolloutWindow:
         entries: dict[int, list[Entry]] = {s: [] for s in self.under_way}
         for key, tag in zip(meta.keys, meta.tags, strict=True):
             entries[step_of[key.split("_")[0]]].append((key, tag))
+        for s, submission in self.under_way.items():
+            submission.by_uid([key for key, _ in entries[s]])
         tokens = {s: sum(tag["response_len"] for _, tag in rows) for s, rows in entries.items()}
         for s, submission in self.under_way.items():
             share = passed * tokens[s] / sum(tokens.values())
@@ -112,23 +115,25 @@ class RolloutWindow:
             ids = {uid: prompt.id for uid, prompt in r.submission.prompts.items()}
             steps[step] = (ids, r.submission.group_size, r.entries, r.seconds)
         rows = tq.kv_batch_get(keys=[key for key, _ in entries], partition_id=TRAIN)
-        tensors, others = dict[str, torch.Tensor](), list[Json]()
-        for i, row in enumerate(rows):
-            fields = {name: row[name] for name in row.keys()}  # noqa: SIM118 (a TensorDict gives rows)
-            tensors |= {f"{i}/{n}": value.clone() for n, value in fields.items() if isinstance(value, torch.Tensor)}
-            others.append({n: value for n, value in fields.items() if not isinstance(value, torch.Tensor)})
-        text = json.dumps({"steps": steps, "rows": others}, default=lambda value: value.tolist())
-        save_file(tensors, path, metadata={"rollouts": text})
+        fields = [{name: row[name] for name in row.keys()} for row in rows]  # noqa: SIM118 (a TensorDict gives rows)
+        tensors, shapes = dict[str, torch.Tensor](), dict[str, list[list[int]]]()
+        for name in [n for n, value in fields[0].items() if isinstance(value, torch.Tensor)]:
+            values = [row.pop(name) for row in fields]
+            tensors[name] = torch.cat([value.reshape(-1) for value in values])
+            shapes[name] = [list(value.shape) for value in values]
+        save_file(tensors, path)
+        text = json.dumps({"steps": steps, "shapes": shapes, "rows": fields}, default=lambda value: value.tolist())
+        write_text(path.with_suffix(".json"), text)
 
     def load(self, path: Path) -> None:
         """Read what :meth:`save` wrote, and put the rows into TransferQueue."""
         if not path.exists():
             return
-        with safe_open(path, framework="pt") as file:
-            saved = json.loads(file.metadata()["rollouts"])
-            for key in file.keys():  # noqa: SIM118 (it is no dict)
-                number, _, name = key.partition("/")
-                saved["rows"][int(number)][name] = file.get_tensor(key)
+        saved, tensors = read_json(path.with_suffix(".json")), load_file(path)
+        for name, shapes in saved["shapes"].items():
+            values = tensors[name].split([math.prod(shape) for shape in shapes])
+            for row, value, shape in zip(saved["rows"], values, shapes, strict=True):
+                row[name] = value.reshape(shape)
         for step, (ids, size, entries, seconds) in saved["steps"].items():
             submission = Submission({uid: self.source.by_id[name] for uid, name in ids.items()}, size)
             self.finished[int(step)] = StepRollout(submission, [(key, tag) for key, tag in entries], seconds, 0.0)

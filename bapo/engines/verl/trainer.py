@@ -168,8 +168,10 @@ class MethodTrainer(ResumableTrainer):
         try:
             super().fit(agent_loop_manager)
         finally:
-            self.tracker.finish()
-            self._end_commit()
+            try:
+                self._end_commit()
+            finally:
+                self.tracker.finish()
             if self.recorder.finished(self.global_steps):
                 (self.folder / EMBEDDINGS).unlink(missing_ok=True)  # large, and only a resumed run reads it
 
@@ -363,6 +365,7 @@ class MethodTrainer(ResumableTrainer):
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
+        self._end_commit(wait=False)
         timing_raw["step"] += self.charged  # of the rollout's time, which passed in the first step of its window
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         row = self.recorder.end_step(global_steps, self.batch, self.sampler.costs.seconds, timing_raw, metrics)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -67,17 +66,11 @@ class StepRows:
             step, version, origin: of the groups
             costs: gets the verifier's seconds, and the responses that it was too busy to grade
 
-        Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
+        Raises RuntimeError if a response is missing.
         """
         tags = dict(zip(meta.keys, meta.tags, strict=True))
-        by_uid: dict[str, list[str]] = defaultdict(list)
-        for key in meta.keys:
-            by_uid[key.split("_")[0]].append(key)
         prompts, size = submission.prompts, submission.group_size
-        for uid, prompt in prompts.items():
-            if len(by_uid[uid]) != size:
-                raise RuntimeError(f"problem {prompt.id}: {len(by_uid[uid])} of {size} responses arrived")
-        order = [key for uid in prompts for key in sorted(by_uid[uid], key=lambda key: int(key.split("_")[1]))]
+        order = [key for keys in submission.by_uid(meta.keys).values() for key in keys]
         fields = ["responses", "rollout_log_probs", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=order, partition_id=TRAIN, select_fields=fields)
         # a nested tensor looks through all its rows for each one that is read

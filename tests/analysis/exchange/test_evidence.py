@@ -188,6 +188,14 @@ def test_portions_are_one_study(order: tuple[str, ...], portions: dict[str, Path
     assert of_runs == of_portions and len(of_runs) == 9
 
 
+def test_portions_may_be_of_different_tasks(portions: dict[str, Path], tmp_path: Path) -> None:
+    studies = evidence.unpack(portions["stale_1"], tmp_path).parent
+    other = {"cells": [], "bases": [], "benchmarks": {"geometry": [["b", "B"]]}}
+    write_json(studies / "stale_3.json", {**read_json(studies / "stale_1.json"), **other})
+    joined = read_json(evidence.unpack(portions["stale_2"], tmp_path))
+    assert joined["benchmarks"].keys() == {"countdown", "geometry"} and joined["missing"] == []
+
+
 def test_a_study_whose_portions_lack_runs_has_no_verdict(
     portions: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +209,7 @@ def test_a_study_whose_portions_lack_runs_has_no_verdict(
     ("change", "said"),
     [
         ({"title": "Another"}, "different titles"),
+        ({"benchmarks": {"countdown": [["b", "B"]]}}, "different titles"),
         ({"cells": [{"task": "countdown", "model": "tiny", "method": "grpo", "seed": 1}]}, "countdown/tiny/grpo/seed1"),
     ],
 )

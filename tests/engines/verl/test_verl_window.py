@@ -69,6 +69,7 @@ class OwnPrompts(methods.get("bapo")):
         ("ba_ppo", True),
         ("mu_grpo", True),
         ("dots", False),
+        ("bapo_filled", False),
         ("partial_rollouts", False),
         (OwnPrompts, False),
     ],
@@ -115,6 +116,15 @@ def test_each_step_gets_its_rows_and_its_share_of_the_time() -> None:
     shares = [rollout.seconds / first.passed for rollout in (first, second, third)]
     assert shares == pytest.approx([0.3, 0.6, 0.1])
     assert second.passed == third.passed == 0
+
+
+def test_a_response_that_is_missing_ends_the_run_before_a_checkpoint_holds_its_step() -> None:
+    queue = Queue({"p0": [1, 1], "p1": [1]})
+    window = RolloutWindow(queue, print, queue.collect)
+    window.submit({1: PROMPTS[:1], 2: PROMPTS[1:2]}, 2, None)
+    with pytest.raises(RuntimeError, match="problem p1: 1 of 2 responses arrived"):
+        window.take(1, PROMPTS[:1])
+    assert not window.finished
 
 
 def test_other_prompts_than_those_answered_end_the_run() -> None:
