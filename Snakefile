@@ -32,9 +32,9 @@ workflow.default_target = "all"
 
 
 onstart:
-    hold_folders()
     check_gpus()
     check_claims()
+    hold_folders()
     start_warm_process()
     unlimited_starts()
     show_progress()
