@@ -55,8 +55,10 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     rows = []
     for _, group in groupby(sorted(best.values(), key=place), place):
         of = list(group)
-        alike = [row for row in of if row["benchmarks"] == of[0]["benchmarks"] and row["estimate"].se > 0]
-        rows += of + ([_pooled(alike)] if len(alike) >= FEWEST else [])
+        rows += of
+        for benchmarks in dict.fromkeys(row["benchmarks"] for row in of):
+            alike = [row for row in of if row["benchmarks"] == benchmarks and row["estimate"].se > 0]
+            rows += [_pooled(alike)] if len(alike) >= FEWEST else []
     return pd.DataFrame(rows).drop(columns=["estimate", "benchmarks"], errors="ignore")
 
 
