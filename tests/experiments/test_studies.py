@@ -21,6 +21,7 @@ from bapo.experiments.order import AT_ONCE, Cell, Priorities
 from bapo.experiments.places import options
 from bapo.experiments.settings import Settings, read_settings
 from bapo.experiments.studies import load_study, study_of
+from bapo.methods.base import MethodConfig
 
 STUDIES = options("study")
 #: what stands before the seeds of Countdown at smoke scale, and nowhere else before two seeds
@@ -121,6 +122,17 @@ def test_a_paired_study_has_one_seed_a_model() -> None:
         ("mathematics", "base_51", 524),
     }
     assert {c.seed for c in load_study("prompts", "laptop", seeds=[7]).cells} == {7}
+
+
+@pytest.mark.parametrize(("row", "other"), [("grpo+mopps_loss", "mopps"), ("mopps+grpo_loss", "grpo")])
+def test_a_row_with_the_loss_of_another_has_all_of_it(row: str, other: str) -> None:
+    """Study prompts_loss keeps MoPPS' choice of prompts apart from its loss."""
+    settings = Settings()
+    configs = {c.method: settings.run(c) for c in load_study("prompts_loss", "laptop").cells}
+    mine, wanted = (configs[name].method for name in (row, other))
+    shared = set(MethodConfig.model_fields) - {"algorithm", "name", "title", "kind"}
+    assert {key: getattr(mine, key) for key in shared} == {key: getattr(wanted, key) for key in shared}
+    assert mine.algorithm != wanted.algorithm
 
 
 # ------------------------------------------------------------------------------------------------ errors
