@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from analysis import audit, paper, text
+from analysis.exchange.imports import is_imported
 from analysis.products import FIGURES, LEDGER, MAIN, TABLES, imported, robustness_reports
 from analysis.study import load, workflow_command
 from bapo import project
@@ -71,7 +72,7 @@ def write(home: Path, out: Path | None = None) -> Path:
 def _imports(home: Path) -> list[dict[str, Any]]:
     """Return what `bapo import` has written beside ``home``: a row each, with its accuracies and sources."""
     rows = []
-    for summary in imported(home):
+    for summary in filter(lambda path: is_imported(path.parent), imported(home)):
         folder = summary.parent.parent if summary.parent.name == "eval" else summary.parent
         names = dict(zip(("task", "model", "method", "seed"), folder.parts[-4:], strict=True))
         content, manifest = read_json(summary), read_json(summary.parent / MANIFEST)

@@ -21,7 +21,7 @@ import pandas as pd
 
 from bapo.errors import UserError
 from bapo.store import files
-from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, read_json, sha256, write_json
+from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, TABLES, read_json, sha256, write_json
 from bapo.store.provenance import git_state
 from bapo.validate import Name
 from bapo.validate import read as checked
@@ -47,6 +47,8 @@ USUAL = ("exact_match", "math_verify", "pass@1", "acc", "acc_norm")
 Score = dict[str, str | float]
 #: characters of a record in braces; a Python dictionary takes a hundred times as much memory to parse
 LONGEST = 1_000_000
+#: bytes of a file after it is unpacked
+LARGEST = 100_000_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _WORDS = {"none": None, "true": 1.0, "false": 0.0}
 _VALUE = rf"(?:np\.\w+\()?(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)|{'|'.join(_WORDS)})\)?"
@@ -79,14 +81,15 @@ def read(path: Path) -> Log:
 
     Raises UserError where the file cannot be read.
     """
-    log, history = Log(path), _document(path).get("log_history")
+    text = _text(path)
+    log, history = Log(path), _document(path, text).get("log_history")
     if not isinstance(history, list | None):
         raise UserError(f"{path}: log_history: must be a list; is it TRL's trainer_state.json?")
-    if ".csv" in path.suffixes[-2:]:
-        history, kind = _table(path), "row"
+    if _suffix(path) == ".csv":
+        history, kind = _table(path, text), "row"
     else:
         kind = "line" if history is None else "log_history entry"
-    for number, line in enumerate(_text(path).splitlines() if history is None else history, 1):
+    for number, line in enumerate(text.splitlines() if history is None else history, 1):
         place = f"{kind} {number}"
         try:
             record = _record(line) if history is None else line
@@ -99,10 +102,15 @@ def read(path: Path) -> Log:
     return log
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _suffix(path: Path) -> str:
+    """Return what a file's name ends with before ".gz"."""
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+def _document(path: Path, text: str) -> dict[str, Any]:
     """Return a .json file that is one object; {} for another file."""
     try:
-        content = json.loads(_text(path)) if path.suffix == ".json" else {}
+        content = json.loads(text) if _suffix(path) == ".json" else {}
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -114,17 +122,21 @@ def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
+    """Return a file's text, unpacked. Raises UserError where it cannot be read or is longer than LARGEST."""
     try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} bytes")
+        return content.decode()
     except (OSError, EOFError, ValueError) as error:
         raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
 
-def _table(path: Path) -> list[dict[str, Any]]:
+def _table(path: Path, text: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough."""
     try:
-        rows = list(csv.DictReader(_text(path).splitlines()))
+        rows = list(csv.DictReader(text.splitlines()))
     except csv.Error as error:
         raise UserError(f"{path}: no CSV table ({error}); export it again") from None
     columns = [name for name in (rows[0] if rows else ()) if name and not name.endswith(("__MIN", "__MAX"))]
@@ -209,7 +221,7 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
     ("exact_match,strict-match") of the one to take; None: the first of USUAL. The log says what was taken and refused.
     Raises UserError where the file holds no accuracy.
     """
-    content, log, scores = _document(path), Log(path), dict[str, Score]()
+    content, log, scores = _document(path, _text(path)), Log(path), dict[str, Score]()
     if not isinstance(content.get("results"), dict):
         return None
     wanted, limit = (metric,) if metric else USUAL, _part(content, "config").get("limit")
@@ -241,7 +253,7 @@ def import_file(
 
     names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
     metric: as for :func:`steps_of` and :func:`scores_of`.
-    Raises UserError for a name that is no folder's, and where nothing can be read.
+    Raises UserError for a name that is no folder's, where nothing can be read, and for a folder with other results.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
@@ -252,8 +264,7 @@ def import_file(
     log = read(path)
     steps = steps_of(log, metric)
     steps["fresh_rollouts"] = batch * group
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUMMARY).unlink(missing_ok=True)
+    _begin(folder, [log.source])
     files.write_parquet(folder / STEPS, steps)
     files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
     log.notes.append(f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged")
@@ -266,15 +277,40 @@ def import_file(
 def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> None:
     """Add scores to a folder; those of other files there stay."""
     there = (folder / SUMMARY).exists()
+    _require_imported(folder)
     sources = read_json(folder / MANIFEST)["imported"] if there else []
     earlier = read_json(folder / SUMMARY)["benchmarks"] if there else {}
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     _seal(folder, sources, {"benchmarks": {**earlier, **scores}, "files": {}})
 
 
+def _require_imported(folder: Path) -> None:
+    """Raise UserError where a folder holds results that nothing has imported, since they would be lost."""
+    there = [name for name in (MANIFEST, SUMMARY, "checkpoints", *TABLES) if (folder / name).exists()]
+    if there and not is_imported(folder):
+        raise UserError(f"{folder}: holds {there[0]} of a run that is not imported; name another --out or --method")
+
+
+def is_imported(folder: Path) -> bool:
+    """Return whether the manifest of a run or an evaluation says that it was imported."""
+    manifest = folder / MANIFEST
+    return manifest.exists() and isinstance(read_json(manifest).get("imported"), list)
+
+
+def _begin(folder: Path, sources: list[dict[str, Any]]) -> None:
+    """Make a folder count as unfinished, and as imported, until it is sealed."""
+    _require_imported(folder)
+    (folder / SUMMARY).unlink(missing_ok=True)
+    _write_manifest(folder, sources)
+
+
+def _write_manifest(folder: Path, sources: list[dict[str, Any]]) -> None:
+    write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
+
+
 def _seal(folder: Path, sources: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
     """Write a folder's manifest, and its summary, whose identity is that of the last source."""
-    write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
+    _write_manifest(folder, sources)
     write_json(folder / SUMMARY, {"identity": f"imported:{sources[-1]['sha256'][:16]}", **content})
 
 
@@ -283,6 +319,8 @@ def _write_study(folder: Path) -> None:
     cells = []
     for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
         model, method, seed = summary.parent.relative_to(folder).parts
+        if not (re.fullmatch("seed[0-9]+", seed) and is_imported(summary.parent)):
+            continue  # a copy of a run under another name, or a run of another kind
         cell = {"task": folder.name, "model": model, "method": method, "method_title": method}
         cells.append(cell | {"seed": int(seed.removeprefix("seed")), "run": str(summary.parent)})
     note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -221,6 +222,12 @@ class Recorder:
 def model_folder(run: Path, step: int) -> Path:
     """Return the folder of a step's checkpoint in Hugging Face format."""
     return run / "checkpoints" / f"step_{step:06d}"
+
+
+def model_steps(run: Path) -> list[int]:
+    """Return the steps that have such a folder, newest first. A copy under another name is not the run's."""
+    names = [p.name.removeprefix("step_") for p in (run / "checkpoints").glob("step_*")]
+    return sorted((int(name) for name in names if re.fullmatch("[0-9]{6}|[1-9][0-9]{6,}", name)), reverse=True)
 
 
 def copy_tables(checkpoint: Path, run: Path) -> None:

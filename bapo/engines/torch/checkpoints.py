@@ -21,7 +21,7 @@ from torch.nn import Parameter
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.packed_groups import pack_groups
-from bapo.engines.shared.records import Tables, model_folder
+from bapo.engines.shared.records import Tables, model_folder, model_steps
 from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store import files
@@ -42,8 +42,7 @@ MASTER = "master"
 
 def steps_with_trainer(run: Path) -> list[int]:
     """Return the steps that can be resumed from, newest first."""
-    names = [p.parent.name for p in (run / "checkpoints").glob("step_*/trainer")]
-    return sorted((int(name.removeprefix("step_")) for name in names), reverse=True)
+    return [step for step in model_steps(run) if (model_folder(run, step) / "trainer").is_dir()]
 
 
 def save(

@@ -6,10 +6,11 @@ Every file has its checksum: a checkpoint is complete once they are written, and
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
-from bapo.engines.shared.records import model_folder
+from bapo.engines.shared.records import model_folder, model_steps
 from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
@@ -35,7 +36,7 @@ def folder_of(root: Path, step: int) -> Path:
 def steps(root: Path) -> list[int]:
     """Return the steps with a folder, newest first."""
     names = [p.name.removeprefix(PREFIX) for p in root.glob(f"{PREFIX}*")]
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    return sorted((int(name) for name in names if re.fullmatch("[0-9]+", name)), reverse=True)
 
 
 def choose(root: Path) -> int | None:
@@ -77,9 +78,9 @@ def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     write_json(temporary / CHECKSUMS, published)
     shutil.rmtree(target, ignore_errors=True)
     os.replace(temporary, target)
-    for old in (run / "checkpoints").glob("step_*"):
-        if old != target and not keeps_model(int(old.name.removeprefix("step_")), keep):
-            shutil.rmtree(old)
+    for old in model_steps(run):
+        if old != step and not keeps_model(old, keep):
+            shutil.rmtree(model_folder(run, old))
 
 
 def convert(folder: Path, dtype: str) -> None:

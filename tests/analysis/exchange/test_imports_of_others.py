@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import math
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,12 @@ def test_verls_file_logger(tmp_path: Path) -> None:
     assert steps["reward_mean"].tolist() == [0.3, 0.5] and steps["seconds_total"].iloc[0] == 9.5
 
 
-def test_trls_trainer_state(tmp_path: Path) -> None:
-    log = read(write(tmp_path, "trainer_state.json", TRAINER_STATE))
+@pytest.mark.parametrize("ending", [".json", ".json.gz"])
+def test_trls_trainer_state(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path, f"trainer_state{ending}", TRAINER_STATE)
+    if ending.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    log = read(path)
     steps = steps_of(log)
     first = steps.iloc[0]
     assert steps["step"].tolist() == [1, 3] and first["seconds_total"] == 7.5
@@ -217,6 +222,40 @@ def test_two_files_become_one_evaluation(tmp_path: Path) -> None:
     folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / "eval"
     scores = {name: score["accuracy"] for name, score in read_json(folder / SUMMARY)["benchmarks"].items()}
     assert scores == {"gsm8k": 0.5, "aime24": 0.75} and len(read_json(folder / MANIFEST)["imported"]) == 2
+
+
+@pytest.mark.parametrize("name", ["r.json", "v.log"])
+@pytest.mark.parametrize("lies", ["manifest.json", "summary.json", "steps.parquet", "checkpoints"])
+def test_results_that_were_not_imported_are_not_overwritten(tmp_path: Path, capsys: Any, name: str, lies: str) -> None:
+    file = write(tmp_path, name, LM_EVAL if name == "r.json" else VERL_CONSOLE)
+    folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / ("eval" if name == "r.json" else "")
+    folder.mkdir(parents=True)
+    write(folder, lies, {"identity": "f00"})
+    assert bring(tmp_path, file) == 2
+    assert f"{folder}: holds {lies}" in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in folder.iterdir()] == [(lies, '{"identity": "f00"}')]
+
+
+def test_a_copy_of_an_imported_run_is_no_run(tmp_path: Path) -> None:
+    file = write(tmp_path, "v.log", VERL_CONSOLE)
+    assert bring(tmp_path, file) == 0
+    home = tmp_path / "imported" / "countdown"
+    shutil.copytree(home / "big" / "theirs" / "seed1", home / "big" / "theirs" / "seed1_old")
+    assert bring(tmp_path, file) == 0
+    assert [cell.seed for cell in studies.load(home / imports.STUDY).blocks[0].methods["theirs"]] == [1]
+
+
+@pytest.mark.parametrize("name", ["v.log", "v.log.gz", "r.json.gz"])
+def test_a_file_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(imports, "LARGEST", 1000)
+    for size, status in ((900, 0), (1001, 2)):
+        text = (json.dumps(LM_EVAL) if "json" in name else VERL_CONSOLE).ljust(size).encode()
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        assert bring(tmp_path, path) == status
+    assert f"{path}: not readable (more than 1,000 bytes)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "number"), [("--batch", "0"), ("--group", "-2"), ("--seed", "x")])

@@ -13,10 +13,13 @@ from support.late import LATE
 from bapo.engines.verl import checkpoints, launch
 from bapo.errors import UserError
 from bapo.experiments.compose import run_config
+from bapo.experiments.schema import CheckpointConfig
 
 if LATE:
     import torch
     from safetensors.torch import load_file, save_file
+
+    from bapo.engines.torch import checkpoints as torch_checkpoints
 
 
 def checkpoint(root: Path, step: int) -> Path:
@@ -43,6 +46,20 @@ def test_the_newest_intact_checkpoint_is_resumed(tmp_path: Path, capsys: pytest.
     assert checkpoints.choose(tmp_path) == 2
     (tmp_path / "global_step_2" / "data.pt").unlink()
     assert checkpoints.choose(tmp_path) is None and not tracker.exists()
+
+
+@pytest.mark.parametrize("copy", ["step_000002 copy", "step_000002_1", "step_2", "step_0000002", "step_x"])
+def test_folders_of_other_names_beside_the_models_stay(tmp_path: Path, copy: str) -> None:
+    """A user's copy of a checkpoint is neither resumed from nor deleted."""
+    run, root = tmp_path, checkpoints.root_of(tmp_path)
+    (run / "checkpoints" / copy / "trainer").mkdir(parents=True)
+    assert torch_checkpoints.steps_with_trainer(run) == []
+    keep = CheckpointConfig(every=2)
+    for step in (1, 2):
+        folder = checkpoint(root, step)
+        (folder / checkpoints.PUBLISHED).mkdir(parents=True)
+        checkpoints.commit(folder, run, step, keep)
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {copy, "step_000002", "verl"}
 
 
 def model(folder: Path) -> Path:
