@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -81,15 +82,17 @@ def file_and_name(place: str, where: str) -> tuple[Path, str]:
 
 
 def module(file: Path | str, where: str) -> ModuleType:
-    """Import a file once; its folder is searched for what it imports, after everything that is installed."""
+    """Import a file once. What it imports may lie beside it or in the project, after everything that is installed.
+
+    where: what names the file, for errors. Raises UserError where the import fails.
+    """
     path = Path.cwd() / file
     name = f"bapo_project_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     loaded = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
+    sys.path += [str(place) for place in _searched(path) if str(place) not in sys.path]
     sys.modules[name] = loaded
     try:
         spec.loader.exec_module(loaded)  # type: ignore[union-attr]
@@ -100,9 +103,9 @@ def module(file: Path | str, where: str) -> ModuleType:
 
 
 def code_digest_of(place: str) -> str:
-    """Return 16 hex digits of what the file of ``FILE.py:NAME`` computes, with the modules beside it that it imports.
+    """Return 16 hex digits of what the file of ``FILE.py:NAME`` computes, with the user's modules that it imports.
 
-    Their syntax trees count, not comments and layout.
+    Their syntax trees count, not comments and layout. Raises UserError for a file that is no Python.
     """
     path, _ = file_and_name(place, "code")
     trees: dict[Path, ast.Module] = {}
@@ -114,18 +117,23 @@ def code_digest_of(place: str) -> str:
                 trees[file] = ast.parse(file.read_text(encoding="utf-8"))
             except (SyntaxError, ValueError, RecursionError) as error:
                 raise UserError(f"{file}: cannot be read as Python ({error})") from None
-            waiting += _beside(path.parent, trees[file])
-    others = [f"{file.relative_to(path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
+            waiting += _imported(_searched(path), trees[file])
+    others = [f"{os.path.relpath(file, path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
     return hashlib.sha256("\n".join([ast.dump(trees[path]), *others]).encode()).hexdigest()[:16]
 
 
-def _beside(folder: Path, tree: ast.AST) -> list[Path]:
-    """List the modules in ``folder`` that a file's imports may mean; of ``from X import Y`` both X and X.Y may be."""
+def _searched(path: Path) -> list[Path]:
+    """Return the folders of a file's own modules: the one that it lies in, and the project's."""
+    return list(dict.fromkeys([path.parent, folder() or path.parent]))
+
+
+def _imported(folders: list[Path], tree: ast.AST) -> list[Path]:
+    """List the modules in ``folders`` that a file's imports may mean; of ``from X import Y`` both X and X.Y may be."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    places = [folder / name.replace(".", "/") for name in sorted(names)]
+    places = [folder / name.replace(".", "/") for folder in folders for name in sorted(names)]
     return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]

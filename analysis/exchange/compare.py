@@ -32,8 +32,10 @@ def compare(a: Path, b: Path) -> pd.DataFrame:
     side; comparison: A minus B with Holm's p over all rows, None on other problems. Beside evidence only the study of
     its name counts: others may have further seeds of the same rows.
     """
-    study = next((place.stem for place in (a, b) if place.suffix == ".zip"), "*")
-    first, second = (_rows(place, study) for place in (a, b))
+    with TemporaryDirectory() as unpacked:
+        packed = {p: evidence.unpack(p, Path(unpacked, side)) for p, side in ((a, "a"), (b, "b")) if p.suffix == ".zip"}
+        study = next((file.stem for file in packed.values()), "*")  # of a portion the whole study's
+        first, second = (_rows(p, packed[p].parents[1] if p in packed else p, study) for p in (a, b))
     both = [key for key in first if key in second]
     if not both:
         raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
@@ -46,12 +48,11 @@ def compare(a: Path, b: Path) -> pd.DataFrame:
     return pd.DataFrame(numbers, columns=[*KEY, "state", "a", "b", "comparison"])
 
 
-def _rows(folder: Path, study_name: str) -> dict[Key, Result]:
-    """Return the evaluated rows of a folder or of evidence by task, model, method and column."""
-    if folder.suffix == ".zip":
-        with TemporaryDirectory() as unpacked:
-            return _rows(evidence.unpack(folder, Path(unpacked)).parents[1], study_name)
+def _rows(place: Path, folder: Path, study_name: str) -> dict[Key, Result]:
+    """Return the evaluated rows of a folder's studies by task, model, method and column. place: what was named."""
     files = [file for home in homes(folder) for file in sorted(home.glob(f"studies/{study_name}.json"))]
+    if not files:
+        raise UserError(f"{place}: holds no study {study_name}; name results or evidence of one study")
     study = evaluated(merged([load(file) for file in files]))
     collected = ((block, row) for block in study.blocks for row in results.collect(block, study).values())
     return {(b.task, b.model, row.method, name): row for b, row in collected for name, _ in results.columns(b)}

@@ -224,10 +224,13 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
                 or _table_of(path) != table
             ):
                 raise ValueError(f"{about['folder']}/{path} is no file of results; do not use it")
+        study = f"studies/{about['study']}.json"
         for path, text in tables[TEXT][["path", "text"]].itertuples(index=False):
             if path.endswith(f"/{SUMMARY}") and not isinstance(json.loads(text).get("files", {}), dict):
                 raise ValueError(f"{path} is no summary")
-        if f"studies/{about['study']}.json" not in tables[TEXT]["path"].unique() or not tables[TEXT]["path"].is_unique:
+            if path == study and not _is_study(json.loads(text)):
+                raise ValueError(f"{path} is no file of a study")
+        if study not in tables[TEXT]["path"].unique() or not tables[TEXT]["path"].is_unique:
             raise ValueError("it lacks the file of its study, or has a text twice")
         return about, tables
     except Exception as error:  # readers of archives fail in many ways at what was made to break them
@@ -293,6 +296,21 @@ def unpack(file: Path, out: Path) -> Path:
     study = home / "studies" / f"{described['study']}.json"
     name = json.loads(texts[study]).get("name", "")
     return _joined(study.parent, name) if _is_portion(study, name) else study
+
+
+def _is_study(content: object) -> bool:
+    """Return whether a study's file has the parts by which portions are joined."""
+    parts = content if isinstance(content, dict) else {"name": None}
+    runs, starts = (parts.get(key, []) for key in ("cells", "bases"))
+    typed = {"name": str, "scale": str, "benchmarks": dict, "cells": list, "bases": list}
+    places = [(runs, {"task", "model", "method", "seed"}), (starts, {"task", "model"})]
+    whole = not parts.get("name") or {"scale", "benchmarks", "cells"} <= parts.keys()
+    typed_so = all(isinstance(parts[key], kind) for key, kind in typed.items() if key in parts)
+    return (
+        whole
+        and typed_so
+        and all(isinstance(entry, dict) and keys <= entry.keys() for entries, keys in places for entry in entries)
+    )
 
 
 def _is_portion(file: Path, study: str) -> bool:

@@ -81,6 +81,8 @@ def _task(config: Config) -> Json:
 
 def _rows(entry: Json) -> list[str]:
     """Return the SHA-256 of the files of a split, an entry of ``data.hub``, whose repository is a folder."""
+    if not entry.get("repository"):
+        return []  # the data job names the key
     folder = Path(entry["repository"])
     files = (path for pattern in entry.get("files") or ["**/*"] for path in sorted(folder.glob(pattern)))
     return [_sha256(path, path.stat().st_mtime_ns) for path in files if path.is_file()]

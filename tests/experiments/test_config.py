@@ -14,7 +14,7 @@ import pytest
 from support.configs import edit, forget
 from support.paths import ROOT
 
-from bapo import methods
+from bapo import methods, project
 from bapo.errors import UserError, exit_status
 from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, train_identity
@@ -101,6 +101,30 @@ def test_a_file_in_the_folder_of_a_project_is_a_method(tmp_path: Path, monkeypat
     (tmp_path / "methods" / "two.py").write_text("import bapo.methods.bapo\n")
     with pytest.raises(UserError, match=r"methods/two.py: must define one class derived from Method, and has 0"):
         compose_config(["method=two"])
+
+
+@pytest.mark.parametrize("module", ["methods/_beside.py", "tasks/elsewhere.py", "at_the_top.py"])
+def test_what_a_method_imports_of_its_project_counts_in_its_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    (tmp_path / "bapo.yaml").touch()
+    name = module.removeprefix("methods/").removesuffix(".py").replace("/", ".")
+    content = (
+        f"from bapo.methods.base import Method\nfrom {name} import K\nclass Mine(Method):\n    title = f'+{{K}}'\n"
+    )
+    for path, text in (("methods/mine.py", content), (module, "K = 1\n"), ("tasks/other.py", "K = 3\n")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    forget()
+    digest = project.code_digest_of("methods/mine.py:Mine")
+    assert run_config("laptop", "countdown", "", "mine", 1).method.title == "+1"
+    (tmp_path / "tasks" / "other.py").write_text("K = 4\n")
+    (tmp_path / module).write_text("K = 1  # a comment\n")
+    assert project.code_digest_of("methods/mine.py:Mine") == digest
+    (tmp_path / module).write_text("K = 2\n")
+    assert project.code_digest_of("methods/mine.py:Mine") != digest
 
 
 def test_what_one_caller_changes_does_not_leak_into_another() -> None:

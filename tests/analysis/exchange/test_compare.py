@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.paths import ROOT
 from support.runs import USUAL, accuracy, bits, rewrite, write_results
 
 from analysis import statistics
 from analysis.__main__ import main
+from analysis.exchange import evidence
 from analysis.exchange.compare import AGREES, DIFFERS, IDENTICAL, ONLY, OTHER, compare
 from bapo.errors import UserError
 from bapo.store.files import read_table
@@ -95,3 +97,14 @@ def test_nothing_in_common_and_wrong_places_are_errors(a: Path, tmp_path: Path, 
     (tmp_path / "empty").mkdir()
     for place in ("nowhere", "empty"):
         assert main(["compare", str(a), str(tmp_path / place)]) == 2 and place in capsys.readouterr().err
+
+
+def test_evidence_is_compared_with_results_of_its_study_alone(tmp_path: Path, capsys: Any) -> None:
+    """A portion is compared as its study: with all of its runs that the other side has."""
+    reuse, rates, portion = (ROOT / "evidence" / "laptop" / f"{name}.zip" for name in ("reuse", "ceiling", "rates_1"))
+    assert main(["compare", str(reuse), str(rates)]) == 2
+    assert f"{rates}: holds no study reuse" in capsys.readouterr().err
+    for part in ("1", "2"):
+        evidence.unpack(portion.with_stem(f"rates_{part}"), tmp_path)
+    found = compare(portion, tmp_path / "laptop")
+    assert {*found.state} == {IDENTICAL, ONLY[1]}

@@ -272,6 +272,11 @@ def many(rows: int, **columns: Any) -> bytes:
             for rows in ([], [{"path": STUDY}], [{"path": STUDY, "text": 5}], [{"path": None, "text": ""}])
         ),
         {"text": [{"path": STUDY, "text": text} for text in "ab"]},
+        *({"texts": {STUDY: text}} for text in ("[]", "5", '{"name": 5}', '{"benchmarks": []}', '{"bases": [5]}')),
+        *(
+            {"texts": {STUDY: text}}
+            for text in ('{"cells": [{"task": "countdown"}]}', '{"cells": 5}', '{"name": "table1"}')
+        ),
         *({"eval": [EVAL | {key: n}]} for key in ("correct", "parsed") for n in (-1, 3, 2**40, "many", None)),
         *({"eval": [EVAL | {"samples": n}]} for n in (-1, 10_001, 3 * 10**9, 1.5, None, True)),
         {"eval": [EVAL | {"samples": 10_000, "problem_id": f"p{i}"} for i in range(2001)]},
