@@ -85,8 +85,7 @@ class Group:
     version: the training step after which the sampling weights were taken (0: base)
     samples: the responses, in the order of the rewards
     origin: one of ORIGINS, or DEMONSTRATED
-    off_policy: bool [G], True for a replayed or an expert's response among fresh ones; None: all responses of a
-        replayed or a demonstrated group, none of any other
+    off_policy: bool [G], True for a replayed or an expert's response among fresh ones; None: there is none among them
     unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here)
     earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it
     step_logprobs: float32 [G, T], of each token under the policy at the start of ``step``, where the method keeps them;
@@ -137,9 +136,9 @@ class Group:
     @property
     def replayed(self) -> np.ndarray:
         """Mark the responses that this step's rollout did not sample, bool [G]."""
-        if self.off_policy is not None:
-            return self.off_policy
-        return np.full(self.size, self.origin in (REPLAYED, DEMONSTRATED))
+        if self.off_policy is None or self.origin in (REPLAYED, DEMONSTRATED):
+            return np.full(self.size, self.origin in (REPLAYED, DEMONSTRATED))
+        return self.off_policy
 
     @property
     def finished(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ WALL_SECONDS = 20.0
 START_SECONDS = 120.0
 ALGEBRA = "bapo.graders.symbolic"
 WORKERS = 4  #: at most, and only where as many threads grade at once
+MESSAGE = 100  #: bytes that a checker may answer with
 HOPELESS = 16  #: time limits of a batch, after which no more of its answers are asked of algebra
 
 
@@ -53,7 +55,7 @@ class Checker:
         """Return what the process sends; None past the time, or where it has ended."""
         with contextlib.suppress(OSError, EOFError):
             if self.stream.poll(max(seconds, 0.01)):
-                return self.stream.recv()
+                return self.stream.recv_bytes(MESSAGE).decode()  # no pickle: it has handled a model's text
         return None
 
     def end(self) -> int:
@@ -129,7 +131,7 @@ class Pool:
                     fresh = checker is None
                     checker = checker or self._start()
                     with contextlib.suppress(OSError):
-                        checker.stream.send((gold, answer))
+                        checker.stream.send_bytes(json.dumps([gold, answer]).encode())
                     if (outcome := checker.receive(self._left())) is not None:
                         return outcome
                     self.kills += 1

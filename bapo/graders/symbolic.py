@@ -7,6 +7,7 @@ has made CHECKS checks, the connection closes or the parent is gone.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -264,12 +265,12 @@ def serve(stream: Connection, checker: ModuleType = sys.modules[__name__]) -> No
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     sys.setrecursionlimit(3000)
     with contextlib.suppress(OSError, EOFError, MemoryError):  # after a lack of memory no state is to be trusted
-        stream.send("ready")
+        stream.send_bytes(b"ready")
         for _ in range(CHECKS):
             while not stream.poll(2.0):
                 if os.getppid() != parent:
                     os._exit(0)
-            gold, answer = stream.recv()
+            gold, answer = json.loads(stream.recv_bytes())
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             try:
                 outcome = EQUAL if checker.judge(gold, answer) else DIFFERENT
@@ -278,7 +279,7 @@ def serve(stream: Connection, checker: ModuleType = sys.modules[__name__]) -> No
             except Exception:
                 outcome = UNREADABLE
             signal.setitimer(signal.ITIMER_PROF, 0)
-            stream.send(outcome)
+            stream.send_bytes(outcome.encode())
     os._exit(0)
 
 

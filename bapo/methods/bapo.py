@@ -121,6 +121,15 @@ class BAPO(Method):
     def delays_rollout_policy(self) -> bool:
         return self.config.v > 1
 
+    @property
+    def reevaluated_at_once(self) -> int:
+        """Return how many hard prompts are sampled again at most, every m steps."""
+        return self.config.max_reevaluated or max(1, self.batch_size // 2)
+
+    @property
+    def most_generated(self) -> float:
+        return 1.0 + self.reevaluated_at_once / self.batch_size / self.config.m
+
     def syncs_rollout_policy(self, step: int) -> bool:
         """Apply Algorithm 1, lines 3-5."""
         return due(step, self.config.v, self.config.sync_phase)
@@ -164,7 +173,7 @@ class BAPO(Method):
         c = self.config
         if step % c.m or not len(self.bad):
             return [], []
-        entries = list(self.bad)[: c.max_reevaluated or max(1, self.batch_size // 2)]
+        entries = list(self.bad)[: self.reevaluated_at_once]
         groups = self.regenerated([e.prompt for e in entries], sampler)
         for entry, group in zip(entries, groups, strict=True):
             if above(group.mean, c.c1):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat
 
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.batch import linear_threshold
@@ -41,11 +41,7 @@ class BAPOCodeConfig(BAPOConfig):
     kl_to: Literal["step-policy", "none"] = "step-policy"  # type: ignore[assignment]  # ref_log_prob = old_log_probs
     kl_coef: NonNegativeFloat | None = 0.001
     x2_weight: NonNegativeFloat = 1.0  # lambda_1, the weight of X2's loss
-
-    @model_validator(mode="after")
-    def _code(self) -> Self:
-        self.require(self.clip_centre == "one", "clip_centre", "must be one: the ratio is pi / pi_k")
-        return self
+    unread = ("clip_centre",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +84,10 @@ class BAPOCode(BAPO):
         x1 = self.filtered_fresh(step, fresh)
         room = self.batch_size - -(-sum(g.size for g in x1) // fresh[0].size)  # X1 holds parts of groups
         x2, failed = self.improved_hard(step, sampler)
+        crowded: Groups = []
         if len(x2) > room:  # promoted_to_take = min(available_promoted, remaining_needed)
             chosen = sorted(self.random("x2", step).choice(len(x2), size=max(0, room), replace=False))
-            failed += [g for i, g in enumerate(x2) if i not in chosen]
+            crowded = [g for i, g in enumerate(x2) if i not in chosen]
             x2 = [x2[i] for i in chosen]
         self.store(fresh, c2, c3)
         x3 = self.high_quality(step, c2, c3, room - len(x2), x1)
@@ -100,6 +97,8 @@ class BAPOCode(BAPO):
         batch = self.batch(fresh, x1, x2, x3, failed, c2=c2, c3=c3)
         parts = {g.key for g in x1}
         batch.rejected = [(g, why) for g, why in batch.rejected if why != NO_SIGNAL or g.key not in parts]
+        batch.rejected += [(g, "batch full") for g in crowded]
+        batch.metrics["reevaluated_prompts"] += len(crowded)
         return batch
 
     # ------------------------------------------------------------------ the three parts
@@ -114,7 +113,7 @@ class BAPOCode(BAPO):
         c, entries = self.config, list(self.bad)
         if step % c.m or not entries:
             return [], []
-        limit = c.max_reevaluated or max(1, self.batch_size // 2)
+        limit = self.reevaluated_at_once
         if len(entries) > limit:  # random.sample(available_uids, max_reeval_ids)
             chosen = self.random("re-evaluated", step).choice(len(entries), size=limit, replace=False)
             entries = [entries[i] for i in sorted(chosen)]

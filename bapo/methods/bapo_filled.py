@@ -27,6 +27,10 @@ class BAPOFilled(BAPOWithX1Only):
         """Return False: how many prompts a step draws further depends on its groups."""
         return False
 
+    @property
+    def most_generated(self) -> float:
+        return DAPOConfig().max_generation_batches
+
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
         keep, most = partial(self.filtered_fresh, step), DAPOConfig().max_generation_batches
         groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, most, policy="rollout")

@@ -14,5 +14,9 @@ class BAPOWithoutX2(BAPO):
     source = "paper section 5.2, Table 1"
     cost = "1 x rollouts, fewer updates"
 
+    @property
+    def most_generated(self) -> float:
+        return 1.0
+
     def improved_hard(self, step: int, sampler: Sampler) -> tuple[Groups, Groups]:
         return [], []

@@ -21,6 +21,7 @@ class BAPOXiConfig(StaleConfig):
     clip_high_most: PositiveFloat = 2.0  # b+ = 3.0, where it ends
     clip_step: PositiveFloat = 0.05
     target: Share = 0.5  # rho_0: share of positive advantages in the loss
+    unread = ("clip_centre",)
 
 
 class BAPOXi(Stale):

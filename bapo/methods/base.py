@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
@@ -103,7 +103,12 @@ class MethodConfig(Part):
 
     algorithm: the name of a class, as ``bapo.methods.get`` takes it. name: label of the runs and of their folder. title
     and kind: the class's own, unless a file says otherwise. A coefficient that is None is the setting's.
+
+    Raises ValueError for another value than the default of an option that the method does not read.
     """
+
+    #: options that this method does not read
+    unread: ClassVar[tuple[str, ...]] = ()
 
     algorithm: str = "grpo"
     name: Unidentified[Name] = "grpo"
@@ -128,6 +133,9 @@ class MethodConfig(Part):
     @model_validator(mode="after")
     def _loss(self) -> Self:
         self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "must be 0 (off) or above 1")
+        for key in self.unread:
+            default = type(self).model_fields[key].default
+            self.require(getattr(self, key) == default, key, f"must be {default}: {self.algorithm} does not read it")
         return self
 
     def of_setting(self, train: TrainConfig) -> Self:
@@ -183,6 +191,11 @@ class Method:
     def delays_rollout_policy(self) -> bool:
         """Return whether alpha can differ from pi_theta_t, so that the engine must hold a second set of weights."""
         return False
+
+    @property
+    def most_generated(self) -> float:
+        """Return how many batches of B groups a step generates at most, on average over steps."""
+        return 1.0
 
     @property
     def draws_next_prompts(self) -> bool:

@@ -38,6 +38,15 @@ class DAPO(Method):
     source = "Yu et al. 2503.14476; verl-recipe dapo"
     cost = "1 to 4 x rollouts"
 
+    @property
+    def draws_next_prompts(self) -> bool:
+        """Return False: how many prompts a step draws further depends on its groups."""
+        return False
+
+    @property
+    def most_generated(self) -> float:
+        return self.config.max_generation_batches
+
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         most = self.config.max_generation_batches
         kept, drawn, generated = dynamic_sampling(fresh, with_signal, sampler, self.batch_size, most)

@@ -19,6 +19,7 @@ class M2POConfig(StaleConfig):
     clip_low: OpenShare = 0.3  # the clip is never tighter than [0.7, 1.5]
     clip_high: PositiveFloat = 0.5
     dual_clip: NonNegativeFloat = 0.0
+    unread = ("clip_centre", "dual_clip")
 
 
 class M2PO(Stale):

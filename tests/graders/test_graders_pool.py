@@ -120,8 +120,9 @@ def test_a_checker_ends_by_itself_for_lack_of_memory_and_after_its_last_check(ch
         "import multiprocessing, os\nfrom bapo.graders import symbolic\n"
         f"{change}\nours, theirs = multiprocessing.Pipe()\n"
         "if os.fork() == 0:\n    ours.close()\n    symbolic.serve(theirs)\n"
-        "theirs.close()\nassert ours.recv() == 'ready'\nours.send(('x', 'y+1'))\n"
-        "try:\n    while True:\n        print(ours.recv())\nexcept EOFError:\n    print('end', os.wait()[1])"
+        "theirs.close()\nassert ours.recv_bytes() == b'ready'\nours.send_bytes(b'[\"x\", \"y+1\"]')\n"
+        "try:\n    while True:\n        print(ours.recv_bytes().decode())\nexcept EOFError:\n"
+        "    print('end', os.wait()[1])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == said.split()

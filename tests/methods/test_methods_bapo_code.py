@@ -107,6 +107,8 @@ def test_x2_is_any_gain_as_far_as_x1_leaves_room_and_every_prompt_stays():
     # X1 keeps all of a step that gives nothing to draw, so there is no room
     assert batch.metrics["reevaluated_prompts"] == 3 and [e.key for e in method.bad] == ["zero", "one", "all"]
     assert [e.again for e in method.bad] == [(0.125,), (0.125,), (1.0,)]
+    reasons = {g.prompt.id: why for g, why in batch.rejected if g.origin == REEVALUATED}
+    assert reasons == {"zero": "batch full", "all": "batch full", "one": "not improved"}
     x2, failed = method.improved_hard(10, ScriptedSampler({"zero": [1], "one": [1], "all": [8]}))
     assert (ids(x2), ids(failed)) == (["zero", "all"], ["one"])
     assert {g.origin for g in [*x2, *failed]} == {REEVALUATED}

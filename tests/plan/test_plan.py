@@ -9,7 +9,7 @@ import pytest
 import yaml
 from support.paths import ROOT
 
-from bapo import __main__
+from bapo import __main__, methods
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 from bapo.experiments.order import Cell
@@ -101,10 +101,15 @@ def test_cpu_hours_at_laptop_scale_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "batches"), [("grpo", 1), ("dapo", 4), ("bapo+m1", 1.5), ("bapo+m10", 1.05), ("bapo_without_x2", 1)]
+    ("method", "batches"),
+    [
+        *(("grpo", 1), ("dapo", 4), ("bapo+m1", 1.5), ("bapo+m10", 1.05)),
+        *(("bapo_without_x2", 1), ("bapo_x1", 1), ("bapo_filled", 4)),
+    ],
 )
 def test_generation_follows_the_method(method: str, batches: float) -> None:
-    assert costs.generation_batches(run("paper", "countdown", "qwen2.5-math-1.5b", method)) == pytest.approx(batches)
+    config = run("paper", "countdown", "qwen2.5-math-1.5b", method)
+    assert methods.of_run(config).most_generated == pytest.approx(batches)
 
 
 @pytest.mark.parametrize("scale", ["paper", "single_gpu"])

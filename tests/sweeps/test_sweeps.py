@@ -131,7 +131,10 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
     [
         ({"spaces": {}}, r"spaces: no such key"),
         ({"space": {"method.v": {"type": "int", "low": 5, "high": 3}}}, r"space.method.v="),
-        ({"start": {"method.v": 9}}, r"start.method.v=9: must lie in the space"),
+        *(
+            ({"start": {"method.v": value}}, rf"start.method.v{shown}: must lie in the space")
+            for value, shown in ((9, "=9"), ("abc", "=abc"), (None, ""))
+        ),
         ({"scales": {"smoke": {"seeds": [1]}}}, r"scales.smoke.trials: must say how many"),
     ],
 )

@@ -7,6 +7,7 @@ Pictures are not.
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 
 import numpy as np
@@ -36,7 +37,9 @@ def groups_of(config: Config, vocabulary: int) -> list[Group]:
         tokens = draw.integers(1, vocabulary, shape, dtype=np.int32)
         behaviour = np.full(shape, -np.log(vocabulary), dtype=np.float32)
         samples = Samples(tokens, np.full(t.group_size, s.max_response_tokens), behaviour)
-        return Group(prompt, np.arange(t.group_size) % 2, step=1, version=0, samples=samples)
+        marks = behaviour if methods.of_run(config).keeps_step_logprobs else None
+        rewards = np.arange(t.group_size) % 2
+        return Group(prompt, rewards, step=1, version=0, samples=samples, step_logprobs=marks)
 
     return [group(number) for number in range(-(-rows // t.group_size))]
 
@@ -53,8 +56,9 @@ def update(config: Config) -> str:
     learner = Learner(model, reference, config, method, critic)
     groups = groups_of(config, model.config.get_text_config().vocab_size)
     start = time.perf_counter()
-    metrics = learner.update(1, groups)
-    assert rollout is not None and metrics["updates"] == 1
+    step = next(step for step in itertools.count(1) if method.trains_policy(step))  # behind a critic's warm-up
+    metrics = learner.update(step, groups)
+    assert rollout is not None and metrics["updates"] >= 1  # as many as the method makes passes
     rows = min(t.micro_batch_size or len(groups) * t.group_size, len(groups) * t.group_size)
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     text = f"{rows} rows of {row} tokens, {config.model.name}"

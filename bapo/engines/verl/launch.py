@@ -67,7 +67,8 @@ def train(config: Config) -> Json:
         _remove_stale_work()
         work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=TEMPORARY))
         try:
-            return _train(config, device, folder, identity, start, work)
+            with locked(work):
+                return _train(config, device, folder, identity, start, work)
         finally:
             shutil.rmtree(work, ignore_errors=True)
             (folder / STOP).unlink(missing_ok=True)
@@ -87,11 +88,12 @@ def _require_disk(config: Config, folder: Path) -> None:
 
 
 def _remove_stale_work() -> None:
-    """Remove folders of jobs that were killed with their parent."""
+    """Remove folders of jobs that were killed with their parent; a living one, also of another container, has a lock."""
     for path in TEMPORARY.glob("bv-*-*"):
-        with contextlib.suppress(OSError, ValueError):
-            if path.stat().st_uid == os.getuid() and not Path(f"/proc/{int(path.name.split('-')[1])}").exists():
-                shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError, UserError):
+            if path.lstat().st_uid == os.getuid():
+                with locked(path, patience=0):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _require_packages(config: Config, device: str) -> None:

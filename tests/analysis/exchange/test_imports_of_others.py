@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 

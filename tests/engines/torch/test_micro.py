@@ -10,6 +10,7 @@ from support.late import LATE
 from support.studies import hub_models
 from support.training import groups, learner, llama
 
+from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared import shortcut
 from bapo.experiments.compose import compose_config
@@ -18,6 +19,7 @@ if LATE:
     import torch
 
     from bapo.engines.shared import models
+    from bapo.engines.torch import micro_batch
     from bapo.engines.torch.learner import Learner
 
 
@@ -77,3 +79,11 @@ def test_a_blank_model_is_as_large_as_the_runs(scale: str, task: str, model: str
     least = 0.75 if task == "geometry" else 0.9
     assert least < models.parameter_count(made) / config.model.parameters < 1.1
     assert next(made.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "words",
+    [*([f"method={name}"] for name in methods.names()), ["method.passes=2"], ["method=ppo", "method.critic_warmup=3"]],
+)
+def test_gpu_check_makes_an_update_of_every_method(words: list[str]) -> None:
+    assert "an update of 64 rows" in micro_batch.update(compose_config(["scale=smoke", *words]))

@@ -14,6 +14,7 @@ from bapo.engines.verl import checkpoints, launch
 from bapo.errors import UserError
 from bapo.experiments.compose import run_config
 from bapo.experiments.schema import CheckpointConfig
+from bapo.store.lock import locked
 
 if LATE:
     import torch
@@ -89,6 +90,19 @@ def test_float32_weights_become_the_models_type_and_others_stay(tmp_path: Path) 
     once = contents(place)
     checkpoints.convert(place, "bfloat16")
     assert contents(place) == once
+
+
+def test_what_killed_jobs_left_goes_and_a_living_jobs_folder_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The living job's process may have another number here: it is in another container."""
+    monkeypatch.setattr(launch, "TEMPORARY", tmp_path)
+    dead, living, other = (tmp_path / name for name in ("bv-4194304-dead", "bv-4194304-living", "bv"))
+    for folder in (dead, living, other):
+        (folder / "ray").mkdir(parents=True)
+    with locked(living):
+        launch._remove_stale_work()
+    assert {p.name for p in tmp_path.iterdir()} == {living.name, other.name} and (living / "ray").is_dir()
 
 
 @pytest.mark.parametrize(("kept", "needed"), [(0, 26.676), (1, 17.784), (2, 8.892), (3, 8.892)])
