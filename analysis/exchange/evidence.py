@@ -300,7 +300,7 @@ def unpack(file: Path, out: Path) -> Path:
 
 def _is_study(content: object) -> bool:
     """Return whether a study's file has the parts by which portions are joined."""
-    parts = content if isinstance(content, dict) else {"name": None}
+    parts: Json = content if isinstance(content, dict) else {"name": None}
     runs, starts = (parts.get(key, []) for key in ("cells", "bases"))
     typed = {"name": str, "scale": str, "benchmarks": dict, "cells": list, "bases": list}
     places = [(runs, {"task", "model", "method", "seed"}), (starts, {"task", "model"})]
