@@ -64,13 +64,13 @@ def gae(
     return (advantages * inside).astype(np.float32), ((advantages + v) * inside).astype(np.float32)
 
 
-def whiten(values: np.ndarray, mask: np.ndarray, eps: float = 1e-8) -> np.ndarray:
+def whiten(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Scale to mean 0 and unbiased variance 1 in the mask, zero outside (verl's ``masked_whiten``); float32 [N, T]."""
     inside = np.asarray(mask) > 0
     real = np.asarray(values, dtype=np.float64)[inside]
     whitened = np.zeros(inside.shape, dtype=np.float32)
     if len(real) > 1:
-        whitened[inside] = (real - real.mean()) / np.sqrt(real.var(ddof=1) + eps)
+        whitened[inside] = (real - real.mean()) / np.sqrt(real.var(ddof=1) + 1e-8)
     return whitened
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Samples
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler
+from bapo.methods.base import Batch, Method, Sampler, WithoutKL
 
 
-class ARPOConfig(MethodConfig):
+class ARPOConfig(WithoutKL):
     clip_high: PositiveFloat = 0.3
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
     capacity: PositiveInt = 8  # correct responses kept per prompt
     positive: float = 0.1  # a response with a reward above this is kept
     max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this

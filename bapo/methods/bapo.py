@@ -14,7 +14,7 @@ from bapo.algorithm.batch import linear_threshold, next_average_reward, online_f
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Share, State, Tensor, due
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Phase, Sampler, Share, State, Tensor, due
 
 Span = Annotated[list[Share], Field(min_length=2, max_length=2)]  # [low, high]
 Groups = list[Group]
@@ -30,8 +30,7 @@ class BAPOConfig(MethodConfig):
     #: steps between two refreshes
     v: PositiveInt = 5
     m: PositiveInt = 5  # steps between two re-evaluations of B_bad
-    #: literal: t mod v = 0, as printed; first: (t - 1) mod v = 0, so that every rollout policy serves v steps
-    sync_phase: Literal["literal", "first"] = "literal"
+    sync_phase: Phase = "literal"
 
     # Thresholds (eq. 8)
     c1: float = Field(0.125, ge=0, lt=1)

@@ -21,7 +21,7 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.methods.bapo import BAPO, NO_SIGNAL, BAPOConfig, Groups, Span
-from bapo.methods.base import Batch, Sampler, State, Tensor
+from bapo.methods.base import Batch, Phase, Sampler, State, Tensor
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
 QUOTA_SHARE, QUOTA_STD = 0.75, 2.0  #: X1's share of all responses at most; standard deviation in bins of 1/G (d)
@@ -34,7 +34,7 @@ class BAPOCodeConfig(BAPOConfig):
     None for a capacity: a quarter of B for B_high, max_total_uids // 4, and the rest for B_bad (e).
     """
 
-    sync_phase: Literal["literal", "first"] = "first"  # step_count starts at 0 and is counted up after the step
+    sync_phase: Phase = "first"  # step_count starts at 0 and is counted up after the step
     threshold_direction: Literal["rising", "falling"] = "falling"  # (c) new = high - (high - low) * ratio
     c2_range: Span = Field([0.125, 0.375])  # high_thr_*
     c3_range: Span = Field([0.375, 0.75])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.methods.bapo import BAPO, BAPOConfig, Groups
-from bapo.methods.base import KL, Batch, Mean, Sampler
+from bapo.methods.base import KL, Batch, Mean, Phase, Sampler
 from bapo.methods.parts.decoupled import Decoupled, DecoupledConfig
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class BAPOReleasedConfig(BAPOConfig, DecoupledConfig):
 
     v: PositiveInt = 2
     m: PositiveInt = 2
-    sync_phase: Literal["literal", "first"] = "first"
+    sync_phase: Phase = "first"
     clip_high: PositiveFloat = 0.28
     dual_clip: NonNegativeFloat = 10.0
     aggregation: Mean = "token-mean"

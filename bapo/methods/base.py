@@ -50,7 +50,7 @@ class Sampler(Protocol):
     def draw(self, count: int) -> list[Prompt]:
         """Draw the next ``count`` prompts of the training stream (shuffled epochs, each prompt once per epoch)."""
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
         """Sample G new responses to each prompt from the CURRENT policy pi_theta_t, or "rollout": alpha. Grade them."""
 
     def resume(self, groups: list[Group]) -> list[Group]:
@@ -93,6 +93,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Type = Literal["on", "off"]  # policy, the Type column of Table 1
 KL = Literal["reference", "rollout", "none"]  # eq. 1; alpha, eq. 3
+Phase = Literal["literal", "first"]  # t mod v = 0, as printed; (t - 1) mod v = 0: every rollout policy serves v steps
 Centre = Literal["one", "step-policy"]  # [1 - low, 1 + high]; around pi_k / alpha
 Mean = Literal["sequence-mean", "token-mean"]  # eq. 1; verl: token-mean
 Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
@@ -147,6 +148,13 @@ class MethodConfig(Part):
         """Raise ValueError with the value of ``key`` and the cure unless the rule holds."""
         if not holds:
             raise ValueError(f"{key}={getattr(self, key)}: {cure}")
+
+
+class WithoutKL(MethodConfig):
+    """The options of a method whose loss has no KL."""
+
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat | None = 0.0
 
 
 def due(step: int, every: int, phase: str) -> bool:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import FRESH, Group
 from bapo.errors import UserError
-from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, Sampler
+from bapo.methods.base import Batch, Mean, Method, Sampler, WithoutKL
 
 
-class DAPOConfig(MethodConfig):
+class DAPOConfig(WithoutKL):
     clip_high: PositiveFloat = 0.28  # "clip higher"
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
     entropy_coef: float | None = 0.0
     aggregation: Mean = "token-mean"
     max_generation_batches: PositiveInt = 4  # the BAPO paper's limit (Figure 9); the recipe's is 10

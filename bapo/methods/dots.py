@@ -104,7 +104,8 @@ class DOTS(RolloutReplay):
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[State, list[Group]]:
-        return {"queue": [[prompt.id, value] for prompt, value in self.queue]}, list(self.kept)
+        state, groups = super().state()
+        return state | {"queue": [[prompt.id, value] for prompt, value in self.queue]}, groups
 
     def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         super().restore(state, groups, prompt)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from bapo.algorithm.batch import informative
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler
+from bapo.methods.base import Batch, Method, Sampler, WithoutKL
 
 
-class RolloutReplayConfig(MethodConfig):
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
+class RolloutReplayConfig(WithoutKL):
     fresh_share: float = Field(0.5, gt=0, le=1)  # sigma: generated share of the batch
     entropy_coef: float | None = 0.0
     #: groups in the buffer; None: the batch size (512 of 512 in the reference)

@@ -43,9 +43,6 @@ class FreshPER(Method):
     source = "Ma et al. 2604.16918; Vision-CAIR/Freshness-Aware-PER"
     cost = "1 x rollouts, 2 x updates"
 
-    def __init__(self, config: FreshPERConfig, batch_size: int, seed: int) -> None:
-        super().__init__(config, batch_size, seed)
-
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         replayed = self._drawn(step) if len(self.kept) >= self.batch_size else []
         self.kept = [*self.kept, *fresh][-self.config.capacity :]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import PositiveInt
 
-from bapo.methods.base import Centre
+from bapo.methods.base import Centre, Phase
 from bapo.methods.parts.delayed import DelayedConfig, DelayedGRPO
 
 
 class GRPOv40Config(DelayedConfig):
     v: PositiveInt = 40
-    sync_phase: Literal["literal", "first"] = "first"
+    sync_phase: Phase = "first"
     clip_centre: Centre = "one"
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import PositiveFloat
 
 from bapo.algorithm.losses import LossInputs
-from bapo.methods.base import KL, Method, MethodConfig, OpenShare, Tensor
+from bapo.methods.base import Method, OpenShare, Tensor, WithoutKL
 
 
-class GSPOConfig(MethodConfig):
+class GSPOConfig(WithoutKL):
     clip_low: OpenShare = 3e-4
     clip_high: PositiveFloat = 4e-4
     dual_clip: float = 0.0
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
     unread = ("clip_centre",)
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, Sampler, Share
+from bapo.methods.base import Batch, Mean, Method, Sampler, Share, WithoutKL
 from bapo.methods.parts.difficulty import distinct
 
 
-class MoPPSConfig(MethodConfig):
+class MoPPSConfig(WithoutKL):
     """The reference's values for Countdown and Geometry3K; for mathematics it has candidates 16 and memory 1."""
 
     clip_high: PositiveFloat = 0.28
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
     aggregation: Mean = "token-mean"  # as in the reference
     candidates: PositiveInt = 8  # rho: candidates per prompt of the batch
     #: lambda: share of a posterior that the next one keeps; 1 forgets nothing

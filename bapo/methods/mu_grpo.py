@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.losses import LossInputs
-from bapo.methods.base import KL, Centre, OpenShare, Tensor
+from bapo.methods.base import KL, Centre, OpenShare, Phase, Tensor
 from bapo.methods.parts.delayed import DelayedConfig, DelayedGRPO
 
 
 class MuGRPOConfig(DelayedConfig):
     v: PositiveInt = 40  # steps of a stage: four stages in 150 steps
-    sync_phase: Literal["literal", "first"] = "first"
+    sync_phase: Phase = "first"
     clip_centre: Centre = "one"
     clip_low: Annotated[float, Field(gt=0, le=1)] = 1.0
     clip_high: PositiveFloat = 4.0

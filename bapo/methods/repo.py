@@ -11,10 +11,10 @@ from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import ResponseCache, merge
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, Tensor
+from bapo.methods.base import Batch, Method, Sampler, Spread, Tensor, WithoutKL
 
 
-class RePOConfig(MethodConfig):
+class RePOConfig(WithoutKL):
     strategy: Literal["full-scope", "recency", "reward", "variance"] = "recency"
     capacity: int = 16  # responses kept per prompt
     #: responses kept before a prompt is replayed; fewer than 2 have no advantage
@@ -25,8 +25,7 @@ class RePOConfig(MethodConfig):
     advantage_std: Spread = "unbiased"
     advantage_eps: float = 1e-4
     advantage_eps_inside: bool = False
-    kl_to: KL = "none"  # beta is 0 in the reference code; above 0, only fresh samples carry it
-    kl_coef: NonNegativeFloat | None = 0.0
+    # beta is 0 in the reference code; above 0, only fresh samples carry the KL
 
     @model_validator(mode="after")
     def _repo(self) -> Self:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import PositiveFloat
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import KL, Mean, Method, MethodConfig, Tensor
+from bapo.methods.base import Mean, Method, Tensor, WithoutKL
 
 
-class RLZVPConfig(MethodConfig):
+class RLZVPConfig(WithoutKL):
     clip_high: PositiveFloat = 0.28
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
     entropy_coef: float | None = 0.0
     aggregation: Mean = "token-mean"
     scale: PositiveFloat = 0.1  # alpha

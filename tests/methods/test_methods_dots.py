@@ -50,7 +50,7 @@ class World(ScriptedSampler):
         self.drawn.append([p.id for p in prompts])
         return prompts
 
-    def regenerate(self, prompts, group_size=None):
+    def regenerate(self, prompts):
         self.asked.append([p.id for p in prompts])
         return [group(p.id, self.corrects(p.id), self.step) for p in prompts]
 

@@ -53,8 +53,8 @@ class World(ExpertSampler):
         self.drawn += count
         return [Prompt(name) for name in names]
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
-        return [group(p.id, correct(p.id, self.step), self.step, group_size or G) for p in prompts]
+    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
+        return [group(p.id, correct(p.id, self.step), self.step, G) for p in prompts]
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
         return np.array([[int(p.id[1:]) % 5, int(p.id[1:]) % 7, 1.0] for p in prompts])

@@ -52,14 +52,14 @@ class Embedder:
 
 
 @torch.no_grad()
-def mean_states(model: PreTrainedModel, prompts: Sequence[Prompt], batch: int = BATCH) -> np.ndarray:
+def mean_states(model: PreTrainedModel, prompts: Sequence[Prompt]) -> np.ndarray:
     """float32 [n, d]: mean of the last hidden states (after the final norm) over each prompt's tokens."""
     lengths = np.array([len(p.row.tokens) for p in prompts])
     order = np.argsort(lengths, kind="stable")  # neighbours in length: little padding
     device = next(model.parameters()).device
     means_of_prompts: list[np.ndarray] = [np.empty(0)] * len(prompts)
-    for start in range(0, len(order), batch):
-        members = order[start : start + batch]
+    for start in range(0, len(order), BATCH):
+        members = order[start : start + BATCH]
         ids = np.zeros((len(members), lengths[members].max()), dtype=np.int64)
         for row, i in enumerate(members):
             ids[row, : lengths[i]] = prompts[i].row.tokens

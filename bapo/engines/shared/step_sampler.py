@@ -67,14 +67,14 @@ class StepSampler(ABC):
         self._fresh_ids.update(p.id for p in prompts)
         return prompts
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
         """Prompts drawn in this step count as fresh rollouts (DAPO's further batches), all others as regenerated."""
         self._calls += 1
         if not prompts:
             return []
         origin = FRESH if all(p.id in self._fresh_ids for p in prompts) else REEVALUATED
         version = self.rollout_version if policy == "rollout" else self.step - 1
-        size = group_size or self.setup.group_size
+        size = self.setup.group_size
         return self.paid(self._generate(prompts, size, ("regenerate", self._calls), version, origin), origin)
 
     def resume(self, groups: list[Group]) -> list[Group]:

@@ -88,7 +88,7 @@ def _require_disk(config: Config, folder: Path) -> None:
 
 
 def _remove_stale_work() -> None:
-    """Remove folders of jobs that were killed with their parent; a living one, also of another container, has a lock."""
+    """Remove folders of jobs that were killed with their parent. A living job has a lock, in any container."""
     for path in TEMPORARY.glob("bv-*-*"):
         with contextlib.suppress(OSError, UserError):
             if path.lstat().st_uid == os.getuid():

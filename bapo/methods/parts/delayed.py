@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import PositiveInt
 
-from bapo.methods.base import Centre, Method, MethodConfig, due
+from bapo.methods.base import Centre, Method, MethodConfig, Phase, due
 
 
 class DelayedConfig(MethodConfig):
     #: steps between two refreshes of the rollout policy
     v: PositiveInt = 5
-    #: "literal": t mod v = 0; "first": (t - 1) mod v = 0
-    sync_phase: Literal["literal", "first"] = "literal"
+    sync_phase: Phase = "literal"
     clip_centre: Centre = "step-policy"
 
 

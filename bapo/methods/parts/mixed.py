@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from pydantic import NonNegativeFloat
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Samples
-from bapo.methods.base import KL, Mean, Method, MethodConfig, Spread, Tensor
+from bapo.methods.base import Mean, Method, Spread, Tensor, WithoutKL
 
 
-class MixedConfig(MethodConfig):
+class MixedConfig(WithoutKL):
     """The common settings of the launch scripts of LUFFY, ExGRPO and ReLIFT.
 
     The scripts divide the sum of the token losses by a constant, the longest response (``loss_remove_token_mean``), so
@@ -21,8 +20,6 @@ class MixedConfig(MethodConfig):
 
     advantage_std: Spread = "none"  # grpo_use_std=False
     aggregation: Mean = "token-mean"
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
     on_policy_clip: bool = False  # fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import NonNegativeInt
 
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, WithoutKL
 
 
-class StaleConfig(MethodConfig):
-    kl_to: KL = "none"
-    kl_coef: NonNegativeFloat | None = 0.0
+class StaleConfig(WithoutKL):
     #: eta: steps between the policy that generates a group and the one that trains on it
     staleness: NonNegativeInt = 4
 

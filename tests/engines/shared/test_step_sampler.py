@@ -71,12 +71,12 @@ def test_prompts_of_the_step_are_fresh_and_all_others_are_evaluated_again(prompt
     other = [p for p in prompts if p not in drawn]
     (first,) = one.regenerate(drawn[:1])
     assert (first.origin, first.version, first.size, one.purpose) == (FRESH, 2, 2, ("regenerate", 1))
-    (second,) = one.regenerate(other[:1], group_size=5, policy="rollout")
-    assert (second.origin, second.version, second.size, one.purpose) == (REEVALUATED, 1, 5, ("regenerate", 2))
+    (second,) = one.regenerate(other[:1], policy="rollout")
+    assert (second.origin, second.version, second.size, one.purpose) == (REEVALUATED, 1, 2, ("regenerate", 2))
     mixed = one.regenerate([drawn[0], other[0]])
     assert {g.origin for g in mixed} == {REEVALUATED}
     assert one.regenerate([]) == []
-    assert (one.costs.fresh_rollouts, one.costs.regenerated_rollouts) == (2, 5 + 4)
+    assert (one.costs.fresh_rollouts, one.costs.regenerated_rollouts) == (2, 2 + 4)
     assert one.costs.generated_tokens == 3 * 11
     # one prefill a prompt, whatever the number of responses
     assert one.costs.prompt_tokens == 2 * (len(drawn[0].row.tokens) + len(other[0].row.tokens))
