@@ -77,7 +77,7 @@ def test_prompts_of_the_step_are_fresh_and_all_others_are_evaluated_again(prompt
     assert {g.origin for g in mixed} == {REEVALUATED}
     assert one.regenerate([]) == []
     assert (one.costs.fresh_rollouts, one.costs.regenerated_rollouts) == (2, 2 + 4)
-    assert one.costs.generated_tokens == 3 * 11
+    assert one.costs.generated_tokens == 3 * 8
     # one prefill a prompt, whatever the number of responses
     assert one.costs.prompt_tokens == 2 * (len(drawn[0].row.tokens) + len(other[0].row.tokens))
 
