@@ -127,7 +127,7 @@ def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple
 
 
 def backward(gradient: Tensor, tape: AttentionTape, places: Places, only: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients of :func:`forward`'s q and kv. tape: what it gave beside its result; the rest: its own."""
+    """Return the gradients of q and kv of :func:`forward`, whose tape, places and only these are, from its result's."""
     heads = places.heads
     attended = spread(gradient.view(-1, heads.size), places.query_of(only), len(places.queries)).view_as(tape.q)
     scores = torch.bmm(attended, tape.v.transpose(1, 2))
