@@ -21,7 +21,8 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> Json
 
     A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
     study that chooses, "chosen" holds what Table 1 has: task -> method -> variants. titles: of the benchmarks,
-    too, which their tasks know; a dry run does without, as it imports no task.
+    too, which their tasks know; a dry run does without, as it imports no task. Raises UserError where the
+    configuration of a run cannot be composed.
     """
     cells: list[Json] = []
     bases: dict[tuple[str, str], Json] = {}
@@ -87,6 +88,6 @@ def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
 
 
 def main(name: str, settings: Json, out: Path) -> None:
-    """Run the command. settings: the workflow's ``--config``."""
+    """Write the description of study ``name`` to ``out``. settings: ``--config``. Raises UserError for a wrong one."""
     known = read_settings(settings)
     write_json(out, study_content(study_of(name, known), known))

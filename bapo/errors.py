@@ -20,7 +20,7 @@ _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new th
 
 
 class UserError(Exception):
-    """Wrong input or a broken file, in one sentence: file, field and cure. The command line exits with 2."""
+    """Tells of wrong input or a broken file in one sentence: file, field and cure. The command line exits with 2."""
 
 
 class Interrupted(Exception):
@@ -39,7 +39,10 @@ def require_extra(extra: str, *packages: str) -> None:
 
 
 def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:
-    """Say that ``value`` does not exist, with the closest allowed name and all of them. where: file and field."""
+    """Say that ``value`` does not exist, with the closest allowed name and all of them.
+
+    where: file and field; what: the fault in a few words, such as "no such key".
+    """
     close = difflib.get_close_matches(value, allowed, 1)
     hint = f" (did you mean '{close[0]}'?)" if close else ""
     return f"{where}: {what}{hint}; allowed: {', '.join(allowed)}"

@@ -39,7 +39,10 @@ def write(folder: Path, task: str = "generator") -> list[str]:
 
 
 def main(folder: Path, task: str) -> None:
-    """Write the project and say what to do next."""
+    """Write the project and say what to do next. task: a key of TASKS.
+
+    Raises UserError where something lies in ``folder``, it cannot be written, or the task's extra is not installed.
+    """
     _, extra, package = TASKS[task]
     if extra:
         require_extra(extra, package)

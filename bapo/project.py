@@ -105,7 +105,8 @@ def module(file: Path | str, where: str) -> ModuleType:
 def code_digest_of(place: str) -> str:
     """Return 16 hex digits of what the file of ``FILE.py:NAME`` computes, with the user's modules that it imports.
 
-    Their syntax trees count, not comments and layout. Raises UserError for a file that is no Python.
+    Their syntax trees count, with docstrings, and not comments and layout. Raises UserError for a place of another
+    form, a file that is missing, and one that is no Python.
     """
     path, _ = file_and_name(place, "code")
     trees: dict[Path, ast.Module] = {}

@@ -62,7 +62,16 @@ def _value(word: str, value: str) -> object:
 def command(
     targets: Sequence[str], settings: Settings, profile: str = "default", options: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command of Snakemake that makes ``targets``, in a project by its own Snakefile where it has one."""
+    """Return the command of Snakemake that makes ``targets``, in a project by its own Snakefile where it has one.
+
+    Args:
+        targets: of the workflow; none: its first rule
+        settings: those that were set become ``--config``
+        profile: a folder, or the name of one in ``profiles`` here or of the suite
+        options: more words for Snakemake
+
+    Raises UserError for a profile that does not exist.
+    """
     own, suite = Path("Snakefile"), places.suite_folder() / "Snakefile"
     file = own if project.folder() and own.is_file() else suite
     words = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(file)]
@@ -90,7 +99,18 @@ def main(
     dry: bool = False,
     options: Sequence[str] = (),
 ) -> None:
-    """Become Snakemake, so that signals and the exit status are its own. options: more words for it."""
+    """Become Snakemake, so that signals and the exit status are its own.
+
+    Args:
+        words: targets and ``KEY=VALUE``, see :func:`targets_and_settings`
+        cores: how many to use; None: as the profile says
+        jobs: how many at one time, on a cluster; None: as the profile says
+        profile: as for :func:`command`
+        dry: only say what would be done
+        options: more words for Snakemake
+
+    Raises UserError for a wrong word or profile.
+    """
     targets, settings = targets_and_settings(words)
     given = {"--cores": cores, "--jobs": jobs}
     own = [word for name, value in given.items() if value is not None for word in (name, value)]
@@ -100,5 +120,5 @@ def main(
 
 
 def demo(words: Sequence[str], **options: Any) -> None:
-    """Make the first look. options: of :func:`main`."""
+    """Make the first look. options: of :func:`main`, which raises UserError for a wrong word."""
     main(["first_look", *words], **options)

@@ -68,5 +68,5 @@ def uniforms(key: int, prompts: np.ndarray, samples: np.ndarray, length: int) ->
     counter[..., 2] = (prompts & _LOW)[:, None]
     counter[..., 3] = (prompts >> np.uint64(32))[:, None]
     bits = philox4x32(counter, key).reshape(n, blocks * 4)[:, :length]
-    # 23 bits and a half step: exact in float32, never 0 and never 1
+    # 23 bits and a half step are exact in float32, never 0 and never 1
     return (((bits >> np.uint64(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2**-23)).astype(np.float32)

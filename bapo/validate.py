@@ -62,7 +62,7 @@ def plain(node: Any) -> Any:
 
 
 class Part(BaseModel):
-    """A part of what people write: other names are refused, and text is no number."""
+    """Holds a part of what people write: other names are refused, and text is no number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
 
@@ -82,7 +82,7 @@ def read(schema: Callable[..., Kind], content: object, file: Path | str | None, 
     Raises UserError for a field that does not exist, is missing, or has another type or a value that is not allowed.
     """
     try:
-        # JSON's strictness: text is no number, but a list may become a tuple, and text a path
+        # JSON is strict in its own way: text is no number, but a list may become a tuple, and text a path
         return _adapter(schema).validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
         raise refused(error, file, field) from None

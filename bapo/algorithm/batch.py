@@ -88,6 +88,7 @@ def next_average_reward(previous: float | None, batch_mean: float, kind: str, de
     """Return the new r_tot of eq. 8, which the paper calls "global average performance" and does not define.
 
     kind "moving-average": exponential, with weight ``decay`` on the past; any other: ``batch_mean`` itself.
+    previous: r_tot before, None in the first step, which has ``batch_mean`` too.
     """
     if kind != "moving-average" or previous is None:
         return batch_mean

@@ -17,7 +17,7 @@ LOG_RATIO_LIMIT = 20.0
 
 @dataclass
 class LossInputs:
-    """One mini-batch of N sequences of T response tokens.
+    """Holds one mini-batch of N sequences of T response tokens.
 
     logprobs: [N, T], of the current policy, with the gradient
     behaviour_logprobs: [N, T], of the policy that sampled the tokens: alpha for fresh groups, alpha_B for replayed ones
@@ -64,8 +64,10 @@ class LossInputs:
 
 @dataclass
 class ValueInputs:
-    """One mini-batch for the critic, all [N, T]: values carry the gradient, old_values and returns date from the start
-    of the step, mask is 1 on response tokens. The denominators are those of :class:`LossInputs`.
+    """Holds one mini-batch for the critic, all [N, T].
+
+    values carry the gradient, old_values and returns date from the start of the step, mask is 1 on response tokens. The
+    denominators are those of :class:`LossInputs`.
     """
 
     values: Tensor
@@ -129,7 +131,13 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
     """Return half the squared error of each value, and whether the clip was active; all [N, T].
 
     As in verl's ``compute_value_loss`` before its mean: the worse of the value and the value clipped to
-    old_values +- clip, so that a step cannot profit from moving further. ``clip`` 0 is off.
+    old_values +- clip, so that a step cannot profit from moving further.
+
+    Args:
+        values: [N, T], the critic's, with the gradient
+        old_values: [N, T], the critic's at the start of the step
+        returns: [N, T], what the values are trained towards
+        clip: how far a value may move from the old one; 0 is off
     """
     error = (values - returns) ** 2
     if not clip:
@@ -169,6 +177,12 @@ def sum_of_parts(values: Tensor, inputs: LossInputs, kind: str, weights: tuple[f
     """Reduce [N, T] to the weighted sum of two means, over the first and over the second part of the sequences.
 
     The denominators are ``part_sequences`` and ``part_tokens`` where set; a part without rows adds nothing.
+
+    Args:
+        values: [N, T], of each token
+        inputs: tell the second part from the rest, and give mask and denominators
+        kind: as for :func:`aggregate`
+        weights: of the first and of the second mean
     """
     parts = []
     for part, weight in enumerate(weights):

@@ -13,7 +13,7 @@ from bapo.algorithm.rollouts import REPLAYED, Group, Prompt, Samples
 
 
 class Buffer(Protocol):
-    """Groups that later steps may train on, the oldest first."""
+    """Keeps groups that later steps may train on, the oldest first."""
 
     def __iter__(self) -> Iterator[Group]: ...
     def extend(self, groups: Iterable[Group], /) -> None: ...
@@ -21,7 +21,7 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class HardPrompt:
-    """An entry of B_bad: the prompt, and mean reward and step of the group that brought it in."""
+    """Holds an entry of B_bad: the prompt, and mean reward and step of the group that brought it in."""
 
     key: str
     prompt: Prompt
@@ -33,7 +33,7 @@ Entry = TypeVar("Entry", bound=HardPrompt)
 
 
 class HardPrompts(Generic[Entry]):
-    """B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
+    """Keeps B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
 
     A key has one entry and moves to the back when it is added again. X2 regenerates responses with the current policy
     (eq. 6), so an entry needs none.
@@ -68,7 +68,7 @@ class HardPrompts(Generic[Entry]):
 
 
 class HighQuality:
-    """B_high (paper, section 3.2): whole groups of the last ``steps`` steps, first in, first out.
+    """Keeps B_high (paper, section 3.2): whole groups of the last ``steps`` steps, first in, first out.
 
     ``capacity`` (groups) bounds it too, whichever is tighter; None sets no further bound.
     """
@@ -99,7 +99,7 @@ class HighQuality:
 
 
 class ResponseCache:
-    """The last ``capacity`` single responses to each prompt, as in RePO (SihengLi99/RePO, replay_grpo_trainer)."""
+    """Keeps the last ``capacity`` single responses to each prompt (RePO: SihengLi99/RePO, replay_grpo_trainer)."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

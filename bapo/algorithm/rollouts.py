@@ -17,7 +17,7 @@ DEMONSTRATED = "demonstration"
 
 @dataclass(frozen=True)
 class Prompt:
-    """One problem of the training set.
+    """Names one problem of the training set.
 
     id: the same for this problem in every epoch, step and run (the paper's u_i, eq. 4)
     row: the data that the engine needs to generate from it and to grade it
@@ -29,7 +29,7 @@ class Prompt:
 
 @dataclass
 class Samples:
-    """G responses as tokens.
+    """Holds G responses as tokens.
 
     tokens: int32 [G, T], padded on the right
     lengths: int32 [G], the end token included
@@ -77,7 +77,7 @@ class Estimates:
 
 @dataclass(eq=False)  # a group is another's equal only if it is the same object
 class Group:
-    """One prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
+    """Holds one prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
 
     prompt: the problem
     rewards: float32 [G] in [0, 1]

@@ -85,6 +85,7 @@ def ceiling(k: float, tv_new: float, tv_current: float = 0.0, factor: float = 2.
     With rewards in [0, 1] J(pi) - J(alpha) <= TV(pi, alpha), and sigma >= 1 / (1 + K) in the subset that K belongs to,
     so L <= (1 + K) TV (eq. 24) and the bound is at most (1 + K - factor K) TV(pi, alpha) - factor TV(pi_t, alpha).
     As printed (factor 2) that is (1 - K) TV and never positive, since K >= 1 for 0/1 rewards (sigma <= 1/2).
+    k, tv_new, tv_current, factor: as for :func:`lower_bound`, one number each.
     """
     rise = tv_new if factor == 1 else (1.0 + (1.0 - factor) * k) * tv_new if tv_new > 0 else 0.0
     return float(rise - factor * tv_current)

@@ -13,6 +13,7 @@ def train(config: Config) -> Json:
     """Train one run with the engine that it asks for, from its last checkpoint on. Returns its summary.
 
     An engine is imported only where it is used: the torch engine imports torch, verl stays in a process of its own.
+    Raises UserError, Interrupted and, with verl, JobFailed, as the engine does.
     """
     if config.engine == "verl":
         from bapo.engines.verl.launch import train as engine
@@ -22,7 +23,7 @@ def train(config: Config) -> Json:
 
 
 def update_micro_batch(config: Config) -> str:
-    """Make an update with the micro-batch of a run, from random weights. Returns in one line what it took."""
+    """Make an update with a run's micro-batch; return what it took in one line. Raises UserError as the engine does."""
     if config.engine == "verl":
         from bapo.engines.verl.micro_batch import update as engine
     else:

@@ -31,7 +31,7 @@ INSTALL = (
 
 
 def arguments(config: Config, checkpoint: Path | str) -> Json:
-    """Return the generation arguments that this backend needs besides the common ones."""
+    """Return this backend's generation arguments. Raises UserError for a stop token that the model lacks."""
     if config.evaluation.backend == "torch":
         return {}
     ends: Json = {}
@@ -49,7 +49,7 @@ def build(config: Config, checkpoint: Path | str, advance: Callable[[int], None]
     """Return the backend's lm-eval model, built once for all benchmarks.
 
     checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses; images: the most of
-    a problem.
+    a problem. Raises UserError where the model cannot be loaded, or the device is missing.
     """
     if config.evaluation.backend == "vllm":
         return _vllm(config, checkpoint, images)

@@ -75,7 +75,14 @@ def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
 def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | None, out: Path | None) -> None:
     """Evaluate what ``bapo evaluate`` asks for, and print the accuracies: a finished run, its curve, its base model.
 
-    checkpoint: a folder instead of these. Raises UserError unless the run is finished and the configured one.
+    Args:
+        config: of the run
+        base: evaluate the base model instead of the run
+        along: evaluate the base model and every kept checkpoint of the run
+        checkpoint: a folder instead of these
+        out: where the results go; None: in the folder of what is evaluated
+
+    Raises UserError unless the run is finished and the configured one, and as the evaluation does.
     """
     from bapo.engines.shared.models import pretrained
 
@@ -115,7 +122,8 @@ def splits(config: Config) -> list[str]:
 def kept(run: Path, every: int) -> dict[int, Path]:
     """Return {step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
 
-    Others, which an interruption leaves behind, are passed over, so that all runs have the same steps.
+    Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
+    where the run has no summary.
     """
     summary = read_json(run / SUMMARY)
     last, final = int(summary["steps"]), run / summary["checkpoint"]

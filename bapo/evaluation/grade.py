@@ -70,6 +70,6 @@ def _graded(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:
         raise UserError(f"{where}: {error}") from None
     except KeyError as error:
         raise UserError(f"{where}: field {error.args[0]!r} is missing") from None
-    # a ValueError also for an integer of thousands of digits, a RecursionError for brackets nested thousands deep
+    # json raises ValueError also for an integer of thousands of digits, RecursionError for brackets nested so deep
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not valid JSON in UTF-8 ({error})") from None

@@ -36,7 +36,7 @@ _BITS = 100_000  #: of the largest power
 
 
 class Authors(Task):
-    """The authors' scorer of a task, for problems of the paper's formats: docs/fidelity.md."""
+    """Grades as the authors' scorer of a task does, for problems of the paper's formats: docs/fidelity.md."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # type: ignore[misc]

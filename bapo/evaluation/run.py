@@ -151,7 +151,7 @@ def _sample(
 
 
 def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchmark:
-    """Return a benchmark of the configuration as an lm-eval task, with the problems of the data job."""
+    """Return a benchmark as an lm-eval task, with the data job's problems. Raises UserError where these are missing."""
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation

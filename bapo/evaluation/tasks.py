@@ -79,7 +79,7 @@ class Sampled(ConfigurableTask):
             super().build_all_requests(**options)
 
     def apply_filters(self) -> list[Instance] | None:
-        """Refuse samples that are all equal within every problem: some backends repeat their random numbers."""
+        """Raise UserError for samples all equal within every problem: some backends repeat their random numbers."""
         if self.samples > 1 and all(len(set(instance.resps)) == 1 for instance in self.instances):
             raise UserError(
                 f"{self.task_name}: all {self.samples} samples of a problem are equal, for every problem; raise the "
@@ -88,7 +88,10 @@ class Sampled(ConfigurableTask):
         return super().apply_filters()
 
     def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
-        """Return the scores of one problem; results: a list of the one list of its responses."""
+        """Return the scores of one problem; results: a list of the one list of its responses.
+
+        Raises RuntimeError where these are not ``samples`` many.
+        """
         (responses,) = results
         if len(responses) != self.samples:
             raise RuntimeError(f"problem {doc['id']} has {len(responses)} responses instead of {self.samples}")
@@ -98,7 +101,7 @@ class Sampled(ConfigurableTask):
 
 
 class Benchmark(Sampled):
-    """One benchmark of a parquet file for lm-eval.
+    """Makes the problems of a parquet file a benchmark of lm-eval.
 
     name: of the benchmark; path: its parquet file; grader: the task whose verifier judges a response; max_tokens,
     samples: of a response and of a problem; temperature, top_p, top_k (-1: off): the sampling; generation: arguments
@@ -159,7 +162,7 @@ class Benchmark(Sampled):
 
     @property
     def images(self) -> int:
-        """The most images of a problem; 0: a benchmark of text."""
+        """Return the most images of a problem; 0: a benchmark of text."""
         return max(len(p.images) for p in self.problems)
 
     def download(self, dataset_kwargs: Json | None = None, **kwargs: object) -> None:

@@ -55,7 +55,14 @@ def compose_config(overrides: Sequence[str] = ()) -> Config:
 def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> Config:
     """Return the configuration of one cell of a study.
 
-    model, method: "" stands for the setting's model, and for a method that nobody names.
+    Args:
+        scale, task: names in ``experiments/``
+        model, method: the same with their variants; "" stands for the setting's model, and for a method that nobody
+            names
+        seed: of the run
+        extra: further overrides
+
+    Raises UserError as :func:`compose_config` does, and for a file whose ``name`` is not that of the file.
     """
     names = {"scale": scale, "task": task, "model": model, "method": method}
     config = compose_config([*(f"{group}={name}" for group, name in names.items() if name), *extra])

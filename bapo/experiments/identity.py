@@ -1,7 +1,8 @@
 """The identity of every job: a digest of its meaning, which rules and jobs both ask for here.
 
 A job is done when the identity in its summary equals the one that its configuration has now. Which keys belong to which
-identity stands at the keys: bapo/experiments/schema.py. Names, paths, tracking and hardware belong to none.
+identity stands at the keys: bapo/experiments/schema.py. Names, paths, tracking and hardware belong to none. A project's
+code belongs to what it defines, and UserError is raised where it cannot be read.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _marks(part: type[BaseModel]) -> dict[str, Only | None]:
 
 
 def data_identity(config: Config) -> str:
-    """Identify the problems of a task."""
+    """Identify the problems of a task. Raises UserError where the code of a project's task cannot be read."""
     data = meaning(config.data, "data")
     data["split_sizes"].pop("base", None)  # documents, which the base job draws
     return digest({"task": _task(config), "data": data, "revision": REVISIONS["data"]})
@@ -159,7 +160,7 @@ def identity_of_seed(content: Json, seed: int) -> str:
 
 
 def train_content(config: Config) -> Json:
-    """Return all that a run's identity consists of but the seed."""
+    """Return all that a run's identity consists of but the seed. Raises UserError for an unknown algorithm."""
     content: Json = {name: meaning(getattr(config, name), "run") for name in ("train", "probe", "method")}
     content |= _asked(config, "run") | {"base": base_identity(config), "engine": config.engine}
     if methods.get(config.method.algorithm).judges_micro_batches:
@@ -194,7 +195,10 @@ def identity_of_curve(config: Config, checkpoints: Mapping[int, str], splits: It
 
 
 def files_of(config: Config, names: Iterable[str]) -> Json:
-    """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder."""
+    """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder.
+
+    Raises UserError where the data job's summary is missing or damaged.
+    """
     if config.data.source != "hub":
         return {}
     files = read_json(data_directory(config) / SUMMARY)["files"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run."""
+    """Names one training run."""
 
     task: str
     model: str
@@ -62,7 +62,7 @@ AT_ONCE = 10_000
 
 
 class Priorities:
-    """The priorities at a scale. table: its study of Table 1, None where the scale has none."""
+    """Gives the priorities at a scale. table: its study of Table 1, None where the scale has none."""
 
     def __init__(self, table: Study | None) -> None:
         runs = in_order(table.cells, table.method_of) if table else []

@@ -111,7 +111,10 @@ def file_of(group: str, name: str) -> Path:
 
 
 def run_folder(home: Path, task: str, model: str, method: str, seed: int | str) -> Path:
-    """Name the folder of a run in ``home``, a scale's results. Snakemake's rules pass patterns such as "{task}"."""
+    """Name the folder of a run in ``home``, a scale's results.
+
+    task, model, method, seed: of the run; Snakemake's rules pass patterns such as "{task}".
+    """
     return home / task / model / method / f"seed{seed}"
 
 

@@ -40,7 +40,7 @@ def _limit(count: int) -> int:
 
 
 class Node(Part):
-    """A part of the configuration."""
+    """Holds a part of the configuration."""
 
     def copy(self) -> Self:  # type: ignore[override]
         """Return a copy that shares nothing with this one."""
@@ -111,7 +111,7 @@ class ModelConfig(Node):
 
 
 class BaseConfig(Node):
-    """Supervised training of a scratch model, before any reinforcement learning."""
+    """Configures the supervised training of a scratch model, before any reinforcement learning."""
 
     #: suite: the weights that come with the suite where these very settings made them (experiments/base/), else train
     source: Unidentified[Literal["suite", "train"]] = "suite"

@@ -59,7 +59,7 @@ _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
 
 class Settings(Part):
-    """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
+    """Holds the keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
 
     model_config = ConfigDict(strict=False, frozen=True)
 
@@ -95,7 +95,7 @@ class Settings(Part):
 
     @property
     def usual_engine(self) -> str:
-        """Return the engine of the scale where none is named."""
+        """Return the engine of the scale where none is named. Raises UserError where its file cannot be read."""
         return str(parse_yaml(places.file_of("scale", self.scale)).get("engine", "torch"))
 
     @property
@@ -104,7 +104,7 @@ class Settings(Part):
         return places.scale_folder(self.results, self.scale, self.usual_engine, self.engine or self.usual_engine)
 
     def run(self, cell: Cell) -> Config:
-        """Compose the configuration of a run."""
+        """Compose the configuration of a run. Raises UserError as :func:`compose.run_config` does."""
         return compose.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
 
     def as_json(self) -> str:
@@ -121,7 +121,7 @@ class Settings(Part):
 
 
 def settings_of_project() -> Json:
-    """Return the settings that ``bapo.yaml`` in the working directory holds, checked; none outside a project."""
+    """Return the settings of ``bapo.yaml`` in the working directory, checked; none without it. Raises UserError."""
     home = project.folder()
     if home is None:
         return {}

@@ -26,7 +26,7 @@ Some = Annotated[list[Kind], Field(min_length=1)]
 
 
 class Runs(Part):
-    """Every method with every seed from every model of one task, alone and with each of the variants.
+    """Names runs: every method with every seed from every model of one task, alone and with each of the variants.
 
     paired: from the first model with the first seed alone, from the second with the second, and so on.
     """
@@ -74,7 +74,7 @@ class StudyDefinition(Part):
 
 @dataclass(frozen=True)
 class Study:
-    """A study's runs at one scale. tuned: tuned run -> its method, under whose name it is shown."""
+    """Holds a study's runs at one scale. tuned: tuned run -> its method, under whose name it is shown."""
 
     file: StudyDefinition
     scale: str
@@ -150,7 +150,7 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
 
 
 def study_of(name: str, settings: Settings) -> Study:
-    """Load the study ``name`` at the scale, and with the methods and seeds, of the settings."""
+    """Load the study ``name`` at the settings' scale, with their methods and seeds. Raises UserError."""
     return load_study(name, settings.scale, settings.methods, settings.seeds)
 
 

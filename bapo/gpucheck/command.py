@@ -71,7 +71,7 @@ RUNS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """Describes one check.
 
     folder: has its logs and results
     device: "cuda" or "cpu"
@@ -91,7 +91,7 @@ def overrides(check: Check) -> list[str]:
     Heads of 64: vLLM's kernels on CPU cores begin at 32. The updates are so large that a vLLM with older weights shows.
     """
     architecture = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 256}
-    # exact and fast on CPU cores, so that a difference is a fault
+    # float32 is exact, and fast on CPU cores, so that a difference is a fault
     dtype = "float32" if check.device == "cpu" else "bfloat16"
     return [
         "scale=smoke",
@@ -103,7 +103,7 @@ def overrides(check: Check) -> list[str]:
         f"paths.results={check.folder / 'results'}",
         f"model.dtype={dtype}",
         *(f"model.architecture.{key}={value}" for key, value in architecture.items()),
-        # enough to solve a few problems: without a single reward nothing would be trained
+        # this is enough to solve a few problems: without a single reward nothing would be trained
         "base.iterations=350",
         "data.generator.number_max=8",
         "data.generator.three_number_share=0.8",
@@ -218,7 +218,7 @@ def machine(check: Check) -> list[CheckResult]:
 
 
 def make_world(check: Check) -> list[CheckResult]:
-    """problems and a small base model"""
+    """Make problems and a small base model."""
     config = config_of(check)
     for command, folder in (("data", data_directory(config)), ("base", base_directory(config))):
         if not (folder / SUMMARY).exists():
@@ -227,7 +227,7 @@ def make_world(check: Check) -> list[CheckResult]:
 
 
 def train_and_resume(check: Check) -> list[CheckResult]:
-    """BAPO with v = 2, killed and resumed"""
+    """Train BAPO with v = 2, kill it and resume it."""
     config, name = config_of(check), "killed and resumed"
     home, log = run_directory(config), check.folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
@@ -270,7 +270,7 @@ def expected_ages(config: Config) -> list[int]:
 
 
 def evaluate(check: Check) -> list[CheckResult]:
-    """ten prompts evaluated"""
+    """Evaluate ten prompts."""
     _job(check, "evaluate", "evaluation")
     result = read_json(run_directory(config_of(check)) / "eval" / SUMMARY)["benchmarks"][BENCHMARK]
     state = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
@@ -278,7 +278,7 @@ def evaluate(check: Check) -> list[CheckResult]:
 
 
 def try_micro_batch(check: Check) -> list[CheckResult]:
-    """an update with the micro-batch of a run"""
+    """Try an update with the micro-batch of a run."""
     _job(check, "gpucheck.micro_batch", "micro-batch")
     lines = (check.folder / "micro_batch.log").read_text(encoding="utf-8").splitlines()
     return [CheckResult("micro-batch", True, [line for line in lines if " tokens, " in line][-1].strip(), "")]

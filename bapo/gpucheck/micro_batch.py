@@ -15,6 +15,7 @@ from bapo.gpu import devices
 
 
 def main(words: Sequence[str]) -> int:
+    """Try the micro-batch of the run that ``words`` name, and print what it took. Raises UserError."""
     config = compose_config(words)
     with devices.taken(int(config.device == "cuda")):  # an engine may start CUDA as soon as it is imported
         print(engines.update_micro_batch(config))

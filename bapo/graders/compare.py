@@ -184,7 +184,7 @@ def _cheaply(gold: Form, answer: Form) -> bool:
 def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
     if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
         names = [[part.name for part in form.parts if part.kind == "equation"] for form in (gold, answer)]
-        # x = 1, y = 2 against 1, 2: in the order of the names, unless there is only one name
+        # x = 1, y = 2 is compared with 1, 2 in the order of the names, unless there is only one name
         one_sided = sorted(map(len, names)) == [0, len(gold.parts)]
         if one_sided and len(set(names[0] or names[1])) > 1:
             return _ordered(gold.parts, answer.parts, algebra)

@@ -65,8 +65,9 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """kind: number text list tuple set interval union matrix equation relation ratio choice expression.
+    """Says how a gold or an answer reads.
 
+    kind: number text list tuple set interval union matrix equation relation ratio choice expression.
     latex: for algebra; text: for comparing as text; parts: of lists and so on, row by row for a matrix, the right side
     of an equation; name: its left side where that is a name; brackets: of an interval or tuple; unit, percent: what
     was stripped; other: another reading of the same text; told: the value alone, of an answer that says more.

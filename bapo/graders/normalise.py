@@ -130,12 +130,12 @@ _respell_formula = rules(
     ("", r"([\u4e00-\u9fff]+)", r"\\text{\1}"),
     ("", r"(?<!\\)\b(?:infinity|inf|oo)\b", r"\\infty "),
     ("infty", r"\+\s*\\infty", r"\\infty "),
-    # e-notation, which math-verify reads as Euler's number
+    # math-verify reads e-notation as Euler's number
     ("", r"(?<![a-zA-Z\d.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,5})(?![\da-zA-Z.])", r"\1\\cdot 10^{\2}"),
     # \frac12, \frac1{2}, \frac{1}2, \sqrt2, \sqrt x, x^12 stays as TeX reads it
     ("\\", r"\\(frac|sqrt|dot|hat|vec|bar|mathbb)\s*([a-zA-Z\d])", r"\\\1{\2}"),
     ("frac", r"(\\frac\s*\{[^{}]*\})\s*([a-zA-Z\d])", r"\1{\2}"),
-    # as in programs
+    # programs write roots and powers so
     ("sqrt", r"(?:\\|(?<![\\a-zA-Z]))sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     ("cbrt", r"(?<![\\a-zA-Z])cbrt\s*\(([^()]*)\)", r"\\sqrt[3]{\1}"),
     ("exp", r"\\?(?<![a-zA-Z])exp\s*\(([^()]*)\)", r"e^{\1}"),

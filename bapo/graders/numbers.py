@@ -27,7 +27,7 @@ _REPEATING = re.compile(
 
 
 class Value(NamedTuple):
-    """digits: significant digits where the number was written as a decimal, None where it is exact."""
+    """Holds a number. digits: significant digits where the number was written as a decimal, None where it is exact."""
 
     value: Fraction
     digits: int | None = None

@@ -46,7 +46,7 @@ class Overloaded(Exception):
 
 @dataclass
 class Checker:
-    """A process that checks and the connection to it."""
+    """Holds a process that checks, and the connection to it."""
 
     process: subprocess.Popen[bytes]
     stream: Connection
@@ -66,7 +66,7 @@ class Checker:
 
 
 class Pool:
-    """At most ``workers`` checkers, each of which runs ``module``."""
+    """Keeps at most ``workers`` checkers, each of which runs ``module``."""
 
     def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, module: str = ALGEBRA) -> None:
         self.workers, self.wall_seconds, self.module = workers, wall_seconds, module

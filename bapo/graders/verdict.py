@@ -13,7 +13,7 @@ OVERLOADED = "overloaded"
 
 
 class Verdict(NamedTuple):
-    """One response's grade. parsed: whether it holds an answer at all; reason: "" if correct, else a code."""
+    """Says how a response was graded. parsed: whether it holds an answer at all; reason: "" if correct, else a code."""
 
     correct: bool
     parsed: bool

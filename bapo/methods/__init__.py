@@ -92,7 +92,7 @@ def get(algorithm: str) -> type[Method]:
 
 
 def node_of(name: str) -> dict[str, Any]:
-    """Return what a configuration says of a method that has no file in ``experiments/method/``."""
+    """Return what a configuration says of a method without a file in ``experiments/method/``. Raises UserError."""
     cls, algorithm = _class_of(name), _ALGORITHMS.get(name, name)
     if name in project.methods():
         algorithm = f"methods/{name}.py:{cls.__name__}"
@@ -102,14 +102,14 @@ def node_of(name: str) -> dict[str, Any]:
 
 
 def defaults(algorithm: str) -> dict[str, Any]:
-    """Return the options of an algorithm where a configuration says nothing else."""
+    """Return the options of an algorithm where a configuration says nothing else. Raises UserError as get does."""
     cls = get(algorithm)
     own = {"algorithm": algorithm, "name": algorithm, "title": cls.title, "kind": cls.kind}
     return cls.Config().model_dump() | own
 
 
 def revision(algorithm: str) -> list[object]:
-    """Return what identifies the code of an algorithm: its class's revision and, of a project's file, the code."""
+    """Return the revision of an algorithm's class and, of a project's file, the code's digest. Raises UserError."""
     cls = get(algorithm)
     return [cls.revision, *([project.code_digest_of(algorithm)] if project.is_place(algorithm) else [])]
 
@@ -136,5 +136,5 @@ def build(node: Mapping[str, Any] | MethodConfig, batch_size: int, seed: int) ->
 
 
 def of_run(config: Config) -> Method:
-    """Build the method of a run from its composed configuration."""
+    """Build the method of a run from its composed configuration. Raises UserError as :func:`build` does."""
     return build(config.method, batch_size=config.train.batch_size, seed=config.seed)

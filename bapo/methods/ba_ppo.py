@@ -8,7 +8,7 @@ from bapo.methods.ppo import PPO, PPOConfig
 
 
 class BAPPOConfig(PPOConfig, BAPOConfig):
-    """BAPO's options and PPO's."""
+    """Joins BAPO's options and PPO's."""
 
     kl_to: KL = "rollout"
     bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256

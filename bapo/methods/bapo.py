@@ -150,7 +150,14 @@ class BAPO(Method):
         return self.batch(fresh, x1, x2, x3, failed, c2=c2, c3=c3)  # line 17
 
     def batch(self, fresh: Groups, x1: Groups, x2: Groups, x3: Groups, failed: Groups, **metrics: float) -> Batch:
-        """Return X1 + X2 + X3, with the groups that are in none of them and the step's numbers for the log."""
+        """Return X1 + X2 + X3, with the groups that are in none of them and the step's numbers for the log.
+
+        Args:
+            fresh: all groups of the step's rollout
+            x1, x2, x3: the parts of the batch
+            failed: re-evaluated groups that X2 does not admit
+            metrics: further numbers of the step
+        """
         kept = {id(g) for g in x1}
         rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in kept]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
@@ -191,7 +198,14 @@ class BAPO(Method):
         return above(group.mean, self.config.c1) and (above(1, group.mean) or self.config.x2_admission == "above-c1")
 
     def high_quality(self, step: int, c2: float, c3: float, room: int, x1: Groups) -> Groups:
-        """Draw X3 (eq. 7) without replacement: at most ``room`` of the stored groups, and none that X1 has."""
+        """Draw X3 (eq. 7) without replacement: at most ``room`` of the stored groups, and none that X1 has.
+
+        Args:
+            step: the training step, 1-based
+            c2, c3: its thresholds (eq. 8)
+            room: places that X1 and X2 leave in the batch, maybe none
+            x1: the fresh groups in the batch, which may be stored already
+        """
         taken = {g.key for g in x1}
         pool = [g for g in self.replayable(c2, c3) if g.key not in taken]
         count = max(0, min(len(pool), room))

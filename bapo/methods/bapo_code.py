@@ -46,7 +46,7 @@ class BAPOCodeConfig(BAPOConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPrompt(HardPrompt):
-    """An entry of the buffer with the responses that X3 may replay.
+    """Holds an entry of the buffer with the responses that X3 may replay.
 
     again: mean rewards of its last re-evaluations, at most RECENT. group: the one that brought the prompt in.
     """
@@ -61,7 +61,7 @@ class StoredPrompt(HardPrompt):
 
 
 class BAPOCode(BAPO):
-    """BAPO with the order, the buffers, the filters and the objective of its authors' code."""
+    """Runs BAPO with the order, the buffers, the filters and the objective of its authors' code."""
 
     Config = BAPOCodeConfig
     config: BAPOCodeConfig

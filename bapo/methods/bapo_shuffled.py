@@ -11,7 +11,7 @@ class BAPOShuffled(BAPO):
     """Each replayed prompt gets the responses and rewards of another.
 
     This must hurt; otherwise X3 does not act through the content of its responses. A single replayed group has no
-    partner and is dropped.
+    partner and is dropped. Step and version stay those of the prompt's own group, so ``batch_age`` counts these.
     """
 
     title = "+BAPO, X3 shuffled"
@@ -23,7 +23,7 @@ class BAPOShuffled(BAPO):
         if len(chosen) < 2:
             return []
         order = self.random("shuffled", step).permutation(len(chosen))
-        # each takes the place of the next in a random circle, so that none keeps its responses
+        # each takes the responses of the next in a random circle, so that none keeps its own
         other = dict(zip(order.tolist(), [*order[1:].tolist(), int(order[0])], strict=True))
         return [
             replace(g, rewards=chosen[other[i]].rewards, samples=chosen[other[i]].samples) for i, g in enumerate(chosen)

@@ -76,7 +76,7 @@ class Sampler(Protocol):
 
 @dataclass
 class Batch:
-    """The training batch of one step.
+    """Holds the training batch of one step.
 
     groups: any number, even none. rejected: (group, reason) pairs for the log. metrics: numbers for ``steps.parquet``.
     phase: a number that the loss of every mini-batch gets as ``LossInputs.phase``, for what the method decides once a

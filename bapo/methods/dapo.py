@@ -46,6 +46,7 @@ class DAPO(Method):
         return self.config.max_generation_batches
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        """Choose B groups with a signal. Raises UserError where too few have one and ``at_limit`` is "raise"."""
         most = self.config.max_generation_batches
         kept, drawn, generated = dynamic_sampling(fresh, with_signal, sampler, self.batch_size, most)
         if len(kept) < self.batch_size and self.config.at_limit == "raise":
@@ -75,6 +76,14 @@ def dynamic_sampling(
 
     The policy has not changed since the rollout, so further groups are as fresh. Returns the kept groups, all groups,
     and the number of batches, ``fresh`` included.
+
+    Args:
+        fresh: the groups of the step's rollout
+        keep: selects groups of one batch
+        sampler: draws prompts and answers them
+        size: prompts of a further batch, and the groups that are wanted
+        most: batches at most, ``fresh`` included
+        policy: as for ``Sampler.regenerate``
     """
     kept, drawn, generated = keep(fresh), list(fresh), 1
     while len(kept) < size and generated < most:

@@ -23,8 +23,8 @@ class LUFFY(MixedMethod):
     G - 1 fresh responses and the expert's form one group, whose rewards give all advantages, not divided by their
     standard deviation (``grpo_use_std=False``). On the expert's tokens the ratio is pi_theta / 1, as if the expert were
     certain, shaped by f(x) = x / (x + 0.1) and never clipped (``p_div_p_0.1``); fresh responses have the ratio
-    pi_theta / alpha without a clip (``loss_remove_clip=True``; the paper's equation has one: on_policy_clip). No KL;
-    entropy 0.001.
+    pi_theta / alpha without a clip (``loss_remove_clip=True``; the paper's equation has one: on_policy_clip). There is
+    no KL, and the entropy bonus is the setting's.
 
     Differences from the reference: G responses are generated and the last gives way; the expert is the task's, at
     laptop scale an exhaustive search, not DeepSeek-R1; token losses are averaged, see :class:`MixedConfig`. A prompt
@@ -39,6 +39,7 @@ class LUFFY(MixedMethod):
     cost = "1 x rollouts, and an expert"
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        """Put the solutions into the groups. Raises UserError where they would leave no fresh response."""
         count = self.config.demonstrations
         if fresh and count >= fresh[0].size:
             raise UserError(f"method.demonstrations={count}: must be below train.group_size={fresh[0].size}")

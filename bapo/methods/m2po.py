@@ -50,7 +50,7 @@ class M2PO(Stale):
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         c, values, now = self.config, inputs.advantages[:, None], ratio.detach()
         moved = ((now - 1) * values > 0) & (inputs.mask > 0)
-        # a little wider, so that the token that sets the bound is inside whatever the rounding
+        # the bound is a little wider, so that the token that sets it is inside whatever the rounding
         bound = (1 + 1e-6) * largest_cap(now[moved].log() ** 2, c.threshold)
         low, high = max(c.clip_low, 1 - math.exp(-bound)), max(c.clip_high, math.exp(bound) - 1)
         return losses.clipped_surrogate(ratio, values, low, high)

@@ -49,7 +49,7 @@ def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
         return sorted(range(n), key=lambda i: -rewards[i])[:k]
     right, wrong = np.flatnonzero(rewards).tolist(), np.flatnonzero(rewards == 0).tolist()
     ones = max(range(max(0, k - len(wrong)), min(len(right), k) + 1), key=lambda c: (c * (k - c), c))
-    # the first subset in the order of itertools.combinations with that many of each
+    # this is the first subset in the order of itertools.combinations with that many of each
     return sorted(right[:ones] + wrong[: k - ones])
 
 

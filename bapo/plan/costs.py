@@ -49,7 +49,7 @@ an upper bound: trials that are pruned or are runs that exist take less."""
 
 @dataclass(frozen=True)
 class Cost:
-    """Hours of one job (GPU-hours: hours times GPUs), the bytes that stay on disk, and where the hours are from."""
+    """Says what one job takes: hours (of GPUs: times their number), bytes on disk; source: where the hours are from."""
 
     gpu_hours: float = 0.0
     cpu_hours: float = 0.0
@@ -62,7 +62,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the workflow. output: its files without their suffixes, in the scale's folder."""
+    """Describes one job of the workflow. output: its files without their suffixes, in the scale's folder."""
 
     kind: str
     output: Path
@@ -193,7 +193,7 @@ def jobs(targets: Sequence[str], settings: Settings) -> list[Job]:
 
 
 def summary(targets: Sequence[str], settings: Settings) -> list[tuple[str, str, str]]:
-    """Return (file, rule, plan) of every file that ``targets`` take."""
+    """Return (file, rule, plan) of every file that ``targets`` take. Raises UserError with Snakemake's reason."""
     command = run.command(targets, settings, options=["--summary", "--cores", "1"])
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -216,7 +216,13 @@ def _cost(kind: str, parts: Sequence[str], settings: Settings) -> Cost:
 
 @lru_cache(maxsize=512)
 def cost_of(kind: str, settings: Settings, task: str, model: str, method: str) -> Cost:
-    """Estimate a job of data, base, train, evaluate or curve; method ``base`` stands for the model before training."""
+    """Estimate a job of the workflow. Raises UserError where its configuration cannot be composed.
+
+    Args:
+        kind: data, base, train, evaluate or curve
+        settings: the workflow's
+        task, model, method: names of its cell, "" where it has none; method ``base``: the model before training
+    """
     if kind == "data":
         return data(configuration.run_config(settings.scale, task, "", "", 0, settings.overrides_of("")))
     if method == "base":

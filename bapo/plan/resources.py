@@ -58,7 +58,7 @@ def evaluation(config: Config, attempt: int = 1) -> Resources:
         megabytes, attempt = (GPU_SHARE * gpus, 1) if pretrained else (SCRATCH_ON_GPU, attempt)
     else:
         parameters = config.model.parameters if config.model.kind == "pretrained" else None
-        # weights, those that the fast forward joins, keys and values of all rows
+        # the process holds the weights, those that the fast forward joins, and keys and values of all rows
         sampling = int((8 * parameters + 2**30) / 1e6) if parameters else 0
         megabytes = max(VLLM_ON_CPU if backend == "vllm" else LITTLE, PROCESS + sampling)
     return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
@@ -81,7 +81,7 @@ def _memory(config: Config, gpus: int) -> int:
         if gpus:
             from bapo.engines.verl import memory
 
-            # 20 bytes: float32 weights, gradients, Adam's moments, rollout policy; 2: the reference policy
+            # float32 weights, gradients, Adam's moments and rollout policy take 20 bytes a parameter, the reference 2
             in_host_memory = 20 * memory.in_host_memory(config) + 2 * methods.of_run(config).needs_reference
             return GPU_SHARE * gpus + in_host_memory * millions
         return VERL_ON_CPU + (VERL_PARAMETER * millions if config.model.kind == "pretrained" else 0)

@@ -59,7 +59,8 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
 def remade(folder: Path, identity: str) -> Iterator[None]:
     """Hold the folder and write its manifest for a block that makes its files, ``summary.json`` last.
 
-    The old summary is deleted first, so the folder counts as unfinished until the new one is written.
+    The old summary is deleted first, so the folder counts as unfinished until the new one is written. Raises UserError
+    as :func:`locked` does.
     """
     with locked(folder):
         (folder / SUMMARY).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Progress(tqdm):
-    """``label: step 40/100, reward 0.31, 1.90 steps/s, 00:32 left``.
+    """Shows ``label: step 40/100, reward 0.31, 1.90 steps/s, 00:32 left``.
 
     A terminal's line is redrawn; elsewhere a line is printed at every tenth of the way and at the end.
     """
@@ -65,7 +65,7 @@ class Progress(tqdm):
 
 
 class Tracking:
-    """A wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing.
+    """Keeps a wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing.
 
     Its id is the run's identity, and it begins with the rows that a resumed run has already, since wandb loses what it
     has not yet written when its process is killed. Online, wandb drops the steps that it has.

@@ -29,7 +29,7 @@ METHOD = "method"
 
 
 class At(Part):
-    """A sweep at one scale."""
+    """Says how a sweep runs at one scale."""
 
     seeds: Some[Seed]
     trials: Annotated[int, Field(ge=1)] | None = None  # of a free search; a grid has one per combination
@@ -37,7 +37,7 @@ class At(Part):
 
 
 class SweepFile(Part):
-    """The fields of ``experiments/sweep/<name>.yaml``."""
+    """Holds the fields of ``experiments/sweep/<name>.yaml``."""
 
     title: str
     tasks: Some[str]
@@ -51,7 +51,7 @@ class SweepFile(Part):
 
 @dataclass(kw_only=True)
 class Sweep:
-    """A checked sweep of one task at one scale."""
+    """Holds a checked sweep of one task at one scale."""
 
     name: str
     task: str
@@ -74,7 +74,10 @@ class Sweep:
 
 
 def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
-    """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``: the file, its content and the task of each."""
+    """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``: the file, its content and the task of each.
+
+    Raises UserError naming file, field and cure.
+    """
     files: dict[str, tuple[Path, SweepFile, str]] = {}
     for stem in options("sweep"):
         path = file_of("sweep", stem)

@@ -47,7 +47,10 @@ def identity(sweep: Sweep, settings: Settings) -> str:
 
 
 def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
-    """Open the study of the sweep's identity, with a sampler seeded by the slot. Another identity is another study."""
+    """Open the study of the sweep's identity, with a sampler seeded by the slot. Another identity is another study.
+
+    Raises UserError where its journal is damaged, and as :func:`check` does.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

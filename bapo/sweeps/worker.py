@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
     """Work on the slot's trial until it is finished; write ``slots/<slot>/trial.json`` and return its content.
 
-    A trial whose training fails stays open for the next attempt.
+    A trial whose training fails stays open for the next attempt. Raises UserError for a slot that the sweep does not
+    have, and as the training does.
     """
     if not 0 <= slot < sweep.trials:
         raise UserError(f"--slot {slot}: sweep {sweep.name} has slots 0 to {sweep.trials - 1}")
@@ -84,8 +85,8 @@ def configured(sweep: Sweep, settings: Settings, drawn: Json, seed: int) -> Conf
     """Compose the configuration of one run of a trial. Runs with the same meaning share a folder.
 
     A trial that equals one of the methods that the sweep names uses that method's folder, any other
-    ``method+IDENTITY``, so that no sweep trains the same parameters twice. Raises UserError if the parameters do not
-    fit together.
+    ``method+IDENTITY``, so that no sweep trains the same parameters twice. drawn: the trial's parameters, by the keys
+    of the space; seed: of the run. Raises UserError if the parameters do not fit together.
     """
     method, values = str(drawn.get(METHOD, sweep.file.method)), overrides(drawn)
     extra = (*settings.overrides, *(f"{k}={json.dumps(v)}" for k, v in values.items()))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. ``id`` is persistent: the same problem has the same id in every split, epoch and run.
+    """Holds one problem. ``id`` is persistent: the same problem has the same id in every split, epoch and run.
 
     prompt: the content of the user's message, with one ``<image>`` for each of ``images``, the bytes of PNG or JPEG
     files; ground_truth: JSON text that only the task's verifier reads; form: what several problems that differ in their
@@ -36,7 +36,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Document:
-    """One text of supervised training: a response to the prompt of the problem called ``id``."""
+    """Holds one text of supervised training: a response to the prompt of the problem called ``id``."""
 
     id: str
     prompt: str
@@ -69,7 +69,7 @@ class Task:
         raise UserError(f"train.blocks: the problems of {self.name} have no difficulty; leave it out")
 
     def write_data(self, config: Config, folder: Path) -> Json:
-        """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
+        """Write ``<split>.parquet`` for every split of problems into ``folder``. Returns counts by split.
 
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.
         Raises UserError naming the key and the cure.
@@ -81,7 +81,14 @@ class Task:
     ) -> list[Problem]:
         """Read the first ``sizes[split]`` problems of one public set, without those of the other splits of ``sizes``.
 
-        hub: entries as :mod:`bapo.tasks.sources` reads them. Raises UserError naming the key or file and the cure.
+        Args:
+            hub: entries as :mod:`bapo.tasks.sources` reads them
+            split: that is read
+            prompt: the template, as ``data.prompt``
+            sizes: problems of this split, and of those that it must not share any with
+            data_folder: has local copies of the sets; None: they come from the hub
+
+        Raises UserError naming the key or file and the cure.
         """
         raise NotImplementedError
 
@@ -90,7 +97,7 @@ class Task:
         raise NotImplementedError
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
-        """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""
+        """Build the tokenizer of a model trained from scratch. Raises UserError where the configuration has none."""
         raise NotImplementedError
 
     def image_size(self, config: Config) -> int | None:

@@ -35,7 +35,7 @@ class Options(Node):
 
 
 class GeneratedTask(Task):
-    """A task with a generator (``data.source=generated``) and public sets (``data.source=hub``)."""
+    """Generates its problems (``data.source=generated``), or reads public sets (``data.source=hub``)."""
 
     ability: ClassVar[str]  #: goes into the column of this name that verl reads
     #: ``data.prompt`` -> the splits that can be generated for it; "base" counts documents, the others problems
@@ -84,13 +84,13 @@ def require_worked(data: DataConfig) -> None:
 
 
 def too_many(split: str, count: int, available: int, what: str) -> UserError:
-    """Return the error of a split that owns too few problems."""
+    """Return the error of a split that owns ``available`` of ``count`` problems. what: their name in the plural."""
     cure = "ask for fewer, or let data.generator draw from more"
     return UserError(f"data.split_sizes.{split}: {count} distinct {what} are wanted but only {available} found; {cure}")
 
 
 class Step(NamedTuple):
-    """``a sign b = result``, all whole numbers of 0 and more."""
+    """Holds ``a sign b = result``, all whole numbers of 0 and more."""
 
     a: int
     sign: str

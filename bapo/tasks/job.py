@@ -38,7 +38,10 @@ def _finished(folder: Path, identity: str, what: str, job: str) -> Path:
 
 
 def make_data(config: Config) -> Json:
-    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints."""
+    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, golds, fingerprints.
+
+    Raises UserError where the problems cannot be had, or the task's verifier refuses a gold.
+    """
     folder = data_directory(config)
     identity = data_identity(config)
     with remade(folder, identity):

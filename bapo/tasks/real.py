@@ -39,7 +39,7 @@ _PIECES = re.compile(r"(?:[^\w\s]|_)?[^\W\d_]+|\d|(?:[^\w\s]|_)+")
 
 
 class Item(NamedTuple):
-    """A problem of a real set before its prompt is written. where: its place in a file, for messages."""
+    """Holds a problem of a real set before its prompt is written. where: its place in a file, for messages."""
 
     id: str
     text: str
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 class RealTask(Task):
-    """A task of real sets: ``train`` and the benchmarks, with the columns ``problem`` and ``answer``."""
+    """Reads real sets: ``train`` and the benchmarks, with the columns ``problem`` and ``answer``."""
 
     columns: ClassVar[Sequence[str]] = ("problem", "answer")  #: that are read
 
@@ -170,7 +170,7 @@ def to_text(row: sources.Row, entry: sources.Source, without: str = "") -> str:
 
 
 class BoxedTask(RealTask, GeneratedTask):
-    """A task of several formats: "boxed", graded as the paper's sets, and others, graded by a number alone."""
+    """Grades several formats: "boxed" as the paper's sets, and others by a number alone."""
 
     #: format -> reasons of verdicts on no number and on a wrong one, and the shortest response that is right
     numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {"chain": ("no-answer", "wrong-answer", "= {}")}

@@ -40,7 +40,7 @@ CHUNK = 1000  #: problems of a dataset at a time: some compute all of theirs whe
 
 
 class Gym(Options):
-    """The keys of ``data.generator``."""
+    """Holds the keys of ``data.generator``."""
 
     dataset: str
     arguments: Json = Field(default_factory=dict)  # of the dataset, beside size and seed
@@ -49,7 +49,7 @@ class Gym(Options):
 
 
 class ReasoningGym(GeneratedTask):
-    """One dataset of reasoning-gym. A subclass gives it a ``name``."""
+    """Makes a task of one dataset of reasoning-gym. A subclass gives it a ``name``."""
 
     ability = "reasoning"
     benchmarks: ClassVar[Mapping[str, str]] = {"gym_test": "Test"}
@@ -75,6 +75,7 @@ class ReasoningGym(GeneratedTask):
         ], {}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        """Draw the documents, as ``Task`` says. Raises UserError for a dataset that only checks answers."""
         text, place = PROMPTS[data.prompt]
         entries = _drawn(data, "base", rng, unique=False)
         if any(entry["answer"] is None for _, entry in entries):
@@ -106,7 +107,10 @@ def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool)
 
 
 def make(name: str, arguments: Json, size: int, seed: int) -> ProceduralDataset:
-    """Make a dataset of the library. Raises UserError naming the key where there is none."""
+    """Make a dataset of the library with ``size`` problems; problem i is drawn by ``seed`` + i.
+
+    name: the library's; arguments: further ones of this dataset. Raises UserError naming the key where there is none.
+    """
     require_extra("gym", "reasoning_gym")
     import reasoning_gym
 

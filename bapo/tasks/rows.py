@@ -28,7 +28,7 @@ PLACES: Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]] =
 
 
 class RowsTask(RealTask):
-    """Rows with the columns ``problem`` and ``answer`` (``data.hub.SPLIT.columns`` names others).
+    """Reads rows with the columns ``problem`` and ``answer`` (``data.hub.SPLIT.columns`` names others).
 
     A subclass sets ``name`` and ``benchmarks``, and may compare by ``equal`` (docs/project.md). answers: mathematics
     or exact (the same words); answer_in: a key of PLACES.
@@ -80,6 +80,7 @@ class RowsTask(RealTask):
         return prompts
 
     def write_data(self, config: Config, folder: Path) -> Json:
+        """Write the splits, as ``Task`` says. Raises UserError where ``data.source`` is not hub."""
         if config.data.source != "hub":
             cure = f"the rows of task {self.name} are read, not generated; set data.source: hub"
             raise wrong(None, "data.source", config.data.source, cure)

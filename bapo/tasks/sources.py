@@ -25,7 +25,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Source(Node):
-    """An entry of ``config.data.hub``. The last three say how the file in ``paths.data_folder`` differs."""
+    """Holds an entry of ``config.data.hub``. The last three say how a file in ``paths.data_folder`` differs."""
 
     where: str  # data.hub.<split>
     repository: str
@@ -51,7 +51,7 @@ class Source(Node):
 
 
 class Row(NamedTuple):
-    """One row of a set. id: its set and number, and its file in a folder of the user's; where: its place in a file."""
+    """Holds a row. id: its set and number, and its file in a folder of the user's; where: its place in a file."""
 
     id: str
     number: int

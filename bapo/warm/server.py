@@ -38,7 +38,7 @@ class Declined(Exception):
 
 @dataclass
 class Request:
-    """A job. folder: where it runs; words: module and arguments; streams: its descriptors 0, 1 and 2."""
+    """Describes a job. folder: where it runs; words: module and arguments; streams: its descriptors 0, 1 and 2."""
 
     folder: str
     words: list[str]
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 class Server:
-    """The loop, and its children by process descriptor and by client."""
+    """Answers clients in a loop, and keeps its children by process descriptor and by client."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener, self.events = listener, selectors.DefaultSelector()

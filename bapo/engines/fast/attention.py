@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Heads(NamedTuple):
-    """The heads of every layer: queries', keys' (and values'), and features of each."""
+    """Counts the heads of every layer: queries', keys' (and values'), and the features of each."""
 
     queries: int
     keys: int
@@ -26,7 +26,7 @@ class Heads(NamedTuple):
 
 @dataclass
 class Places:
-    """A layout for a model's heads, where the vector of each head is a row of its own.
+    """Fits a layout to a model's heads: the vector of each head is a row of its own.
 
     turns: RoPE's rotations of every token's queries, complex [M, query heads, size / 2]. Rows of vectors [n, size],
     int64: queries [R * query heads * Q] among those of all tokens' queries, keys and values [R * key heads * K] among
@@ -127,7 +127,7 @@ def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple
 
 
 def backward(gradient: Tensor, tape: AttentionTape, places: Places, only: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients of :func:`forward`'s q and kv from that of its result."""
+    """Return the gradients of q and kv of :func:`forward`, whose tape, places and only these are, from its result's."""
     heads = places.heads
     attended = spread(gradient.view(-1, heads.size), places.query_of(only), len(places.queries)).view_as(tape.q)
     scores = torch.bmm(attended, tape.v.transpose(1, 2))

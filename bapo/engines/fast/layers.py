@@ -51,8 +51,10 @@ def parameters_of(block: Qwen2DecoderLayer) -> list[Tensor]:
 
 @dataclass
 class Weights:
-    """A layer's matrices [out, in], or their gradients: of queries, of keys and values, of gate and up with the norms
-    before them in them."""
+    """Holds a layer's matrices [out, in], or their gradients.
+
+    Those of queries, keys and values, and of gate and up, have the norm before them in them.
+    """
 
     q: Tensor
     kv: Tensor
@@ -65,7 +67,7 @@ class Weights:
 
 @dataclass
 class Joined:
-    """A layer's parameters and the matrices made of them, also without their norms."""
+    """Holds a layer's parameters and the matrices made of them, also without their norms."""
 
     heads: Heads
     norm: Tensor
@@ -131,7 +133,7 @@ def normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def normalise_backward(gradient: Tensor, h: Tensor, scale: Tensor, into: Tensor) -> Tensor:
-    """Add the gradient of ``normalise``'s x to ``into``; the gradient [M, hidden] of its h is overwritten."""
+    """Add x's gradient to ``into``. h, scale: ``normalise``'s; the gradient [M, hidden] of h is overwritten."""
     mean = _means(gradient * h)
     return into.addcmul_(gradient.addcmul_(h, mean, value=-1), scale)
 

@@ -27,7 +27,7 @@ _LENGTHS = (6, 8, 12, 16, 24)
 
 @dataclass(eq=False)  # one layout is another only if it is the same object
 class Layout:
-    """The places of all tokens. M tokens are computed, in R rows of attention with Q queries and K keys each; int64.
+    """Says where all tokens go. M tokens are computed, in R rows of attention with Q queries and K keys each; int64.
 
     words: the different ids among the computed tokens, behind which come the image tokens, each a word of its own
     word: [M], which of these each token is

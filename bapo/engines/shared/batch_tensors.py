@@ -18,7 +18,7 @@ ResponsePlace = tuple[int, int]
 
 @dataclass
 class Rows:
-    """N responses with their prompts as tensors.
+    """Holds N responses with their prompts as tensors.
 
     ids: int64 [N, L], prompt and response, padded on the right
     starts, lengths: int64 [N], of the responses
@@ -44,7 +44,7 @@ class Rows:
 
     @property
     def tokens(self) -> int:
-        """The tokens that a forward pass reads, without padding."""
+        """Count the tokens that a forward pass reads, without padding."""
         return int((self.starts + self.lengths).sum())
 
     def gather(self, values: Sequence[np.ndarray]) -> Tensor:

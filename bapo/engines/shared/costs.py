@@ -55,7 +55,14 @@ class StepCosts:
         self.prompt_tokens += prompt_tokens + reread
 
     def add_update(self, method: Method, tokens: int, critic_tokens: int, critic_parameters: int) -> None:
-        """Charge an update on rows of so many tokens. The policies that the loss compares with read the same rows."""
+        """Charge an update on rows of so many tokens. The policies that the loss compares with read the same rows.
+
+        Args:
+            method: says which policies these are
+            tokens: those of the rows that the policy was trained on
+            critic_tokens: those of the rows that the critic was trained on; 0 without one
+            critic_parameters: how many the critic has
+        """
         self.trained_tokens = tokens
         self.forward_tokens += tokens * (1 + method.needs_reference + method.needs_step_policy)
         self.critic_tokens, self.critic_parameters = critic_tokens, critic_parameters

@@ -22,10 +22,10 @@ BATCH = 64
 
 
 class Embedder:
-    """Prompts as vectors (:func:`mean_states`) of the model before training, all of a run's when first asked for.
+    """Gives prompts as vectors (:func:`mean_states`) of the model before training, all of a run's when first asked for.
 
-    No part of a checkpoint: a resumed run computes the same numbers again, or reads them in a file. tokens: what goes
-    through the model for it.
+    They are no part of a checkpoint: a resumed run computes the same numbers again, or reads them in a file. tokens:
+    what goes through the model for it.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Embedder:
         return {p.id: vector for p, vector in zip(self.prompts, vectors, strict=True)}
 
     def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """float32 [n, d], in the order of the prompts."""
+        """Return the vectors of the prompts, float32 [n, d], in their order."""
         return np.stack([self._vectors[p.id] for p in prompts])
 
 
 @torch.no_grad()
 def mean_states(model: PreTrainedModel, prompts: Sequence[Prompt]) -> np.ndarray:
-    """float32 [n, d]: mean of the last hidden states (after the final norm) over each prompt's tokens."""
+    """Return the mean of the last hidden states (after the final norm) over each prompt's tokens, float32 [n, d]."""
     lengths = np.array([len(p.row.tokens) for p in prompts])
     order = np.argsort(lengths, kind="stable")  # neighbours in length: little padding
     device = next(model.parameters()).device

@@ -42,8 +42,14 @@ def read_prompts(
 ) -> list[Prompt]:
     """Return the problems of one parquet file in the model's own chat template, tokenised, in order.
 
-    processor: of a model that reads images; without it the problems must be text. Raises UserError naming the file and
-    the problem where a prompt is empty or too long, or has images that this model cannot read.
+    Args:
+        path: as :func:`bapo.tasks.files.write_problems` writes it
+        tokenizer: the model's, which has the template
+        max_prompt_tokens: the most that a prompt may have
+        processor: of a model that reads images; without it the problems must be text
+
+    Raises UserError naming the file and the problem where a prompt is empty or too long, or has images that this model
+    cannot read.
     """
     problems = read_problems(path)
     with_images = any(p.images for p in problems)
@@ -69,7 +75,14 @@ def read_prompts(
 def chat(
     tokenizer: PreTrainedTokenizerBase, messages: list[Json], add_generation_prompt: bool = True, images: bool = False
 ) -> str:
-    """Return a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
+    """Return a conversation, as text, in the model's own template.
+
+    Args:
+        tokenizer: has the template
+        messages: {"role", "content"} each, in order
+        add_generation_prompt: begin the assistant's turn behind them; False: the last message is to be continued
+        images: ``<image>`` in a message stands for one
+    """
     turns = to_messages(messages) if images else messages
     style: Json = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
     return str(tokenizer.apply_chat_template(turns, tokenize=False, **style))
@@ -103,7 +116,16 @@ class PromptStream:
 
 
 def training_stream(config: Config, prompts: list[Prompt], ground_truths: Sequence[str], task: Task) -> PromptStream:
-    """Return the stream that a run draws from: ``train.blocks``. Raises UserError for a difficulty without problems."""
+    """Return the stream that a run draws from, by its ``seed`` and ``train.blocks``.
+
+    Args:
+        config: of the run
+        prompts: the training problems
+        ground_truths: of these, in their order
+        task: tells their difficulties
+
+    Raises UserError for a difficulty without problems, and for a task without difficulties.
+    """
     train = config.train
     if train.blocks is None:
         return PromptStream(prompts, config.seed)

@@ -151,14 +151,17 @@ def group_rows(step: int, batch: Batch) -> list[Json]:
 
 
 def probe_row(step: int, set_name: str, prompt_id: str, rewards: np.ndarray) -> Json:
-    """Return a row of ``probe.parquet``. rewards: float [n], of all responses to the prompt."""
+    """Return a row of ``probe.parquet``.
+
+    set_name: "train" or "probe", where the prompt is from; rewards: float [n], of all responses to the prompt.
+    """
     correct, mean = int(rewards.sum()), float(rewards.mean(dtype=np.float64))
     row = {"step": step, "set": set_name, "prompt_id": prompt_id}
     return row | {"correct": correct, "samples": len(rewards), "mean": mean}
 
 
 class Tables:
-    """Rows of the three tables, in memory until they are written."""
+    """Keeps rows of the three tables in memory until they are written."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Json]] = {name: [] for name in TABLES}
@@ -171,12 +174,13 @@ class Tables:
             write_parquet(folder / name, pd.DataFrame(rows), durable)
 
     def read(self, folder: Path) -> None:
+        """Read the tables in ``folder``. Raises UserError where one is missing or damaged."""
         for name in self.rows:
             self.rows[name] = read_table(folder / name).to_dict("records")
 
 
 class Recorder:
-    """The tables of a run, how much of its budget is spent, and whether the policy is probed next."""
+    """Keeps the tables of a run, and knows how much of its budget is spent, and whether the policy is probed next."""
 
     def __init__(self, config: Config, method: Method, budget: budgets.Budget) -> None:
         self.method, self.budget, self.probe = method, budget, config.probe
@@ -214,7 +218,7 @@ class Recorder:
         return self.row
 
     def read(self, folder: Path) -> None:
-        """Go on from the tables in ``folder``."""
+        """Go on from the tables in ``folder``. Raises UserError where one is missing or damaged."""
         self.tables.read(folder)
         self.spent = self.budget.spent(self.tables.rows[STEPS])
 
@@ -248,6 +252,8 @@ def summary(
         total_steps: the steps that it took
         checkpoint: the folder of its last model
         budget: what ended it, beside steps
+
+    Raises UserError where a table is missing or damaged.
     """
     steps = read_table(folder / STEPS)
     totals = {name: steps[name].sum().item() for name in (*COUNTS, "updates", "forward_flops", "backward_flops")}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Response(str):
-    """The text of a response. tokens: how many the model drew for it, the end token included."""
+    """Holds the text of a response. tokens: how many the model drew for it, the end token included."""
 
     __slots__ = ("tokens",)
     tokens: int
@@ -49,6 +49,8 @@ def sample_responses(
         prompts: any number
         count: responses to each
         keys: of the prompts' random numbers, by default those of their ids
+
+    Raises UserError as :func:`sample` does.
     """
     keys = seeds.prompt_keys(p.id for p in prompts) if keys is None else keys
     rows = [p.row for p in prompts]
@@ -74,7 +76,11 @@ def grade(
 ) -> list[Verdict]:
     """Return the verdict on each response; equal ones (a trained model repeats itself) are graded once.
 
-    counted: is handed each verdict that is made.
+    Args:
+        task: has the verifier
+        responses: to one problem
+        ground_truth: what the verifier compares them with
+        counted: is handed each verdict that is made, and returns what counts
     """
     verdicts = {response: counted(task.verify(response, ground_truth)) for response in dict.fromkeys(responses)}
     return [verdicts[response] for response in responses]

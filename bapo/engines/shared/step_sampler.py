@@ -48,7 +48,7 @@ class SamplingSetup:
 
 
 class StepSampler(ABC):
-    """The sampler of one training step, and what it costs.
+    """Answers what a method asks for in one training step, and counts what it costs.
 
     rollout_version: that of alpha, as soon as the step has settled it.
     """
@@ -68,7 +68,7 @@ class StepSampler(ABC):
         return prompts
 
     def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
-        """Prompts drawn in this step count as fresh rollouts (DAPO's further batches), all others as regenerated."""
+        """Sample as ``Sampler`` says. Prompts of this step count as fresh rollouts (DAPO), others as regenerated."""
         self._calls += 1
         if not prompts:
             return []
@@ -85,7 +85,7 @@ class StepSampler(ABC):
         return resumed
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
-        """All training prompts are embedded at once; a method that embeds does so from step 1, which pays for them."""
+        """Embed as ``Sampler`` says: all training prompts at once. The first call in step 1 pays for it."""
         with self.costs.timed("regenerate"):
             embedder = self.setup.embedder()
             if self.step == 1 and not self._embeddings_paid:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 def train_base(config: Config) -> Json:
     """Write the folder of the base model of ``config``: the suite's weights, trained, or a pretrained one's record.
 
-    Returns the summary.
+    Returns the summary. Raises UserError where the model cannot be had or trained: the suite's file is damaged, the
+    loss is not finite, the hub does not have it.
     """
     folder = base_directory(config)
     identity = base_identity(config)
@@ -135,7 +136,7 @@ def _save(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
 
 @dataclass
 class Bucket:
-    """Documents of one shape.
+    """Holds documents of one shape.
 
     ids: int64 [n, L], with the end token
     start: the length of their prompts
@@ -150,7 +151,7 @@ class Bucket:
 def draw_documents(config: Config) -> list[Document]:
     """Return the documents that the base model of ``config`` is trained on.
 
-    Raises UserError where the configuration asks for none, or where the task has none.
+    Raises UserError where the configuration asks for none, or the task cannot draw so many.
     """
     task = tasks.get(config.task.name)
     if not config.data.split_sizes.get("base"):

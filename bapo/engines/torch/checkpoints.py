@@ -140,7 +140,7 @@ def can_go_on(trainer: Path) -> bool:
 
 
 def newest_intact(run: Path) -> tuple[Path, Json] | None:
-    """Return the newest checkpoint that can be resumed from, and its state."""
+    """Return the newest checkpoint that can be resumed from, and its state; None where there is none."""
     folder = files.newest_intact(model_folder(run, step) for step in steps_with_trainer(run))
     return None if folder is None else (folder, read_json(folder / "trainer" / STATE))
 

@@ -48,7 +48,7 @@ def values_of(model: PreTrainedModel, rows: Rows) -> Tensor:
 
 
 class Critic(TrainedModel):
-    """Value model and optimiser."""
+    """Trains the value model, and estimates with it."""
 
     def __init__(self, model: PreTrainedModel, config: Config, method: Method) -> None:
         assert isinstance(method.config, PPOConfig)

@@ -24,7 +24,7 @@ from bapo.methods import Method
 
 
 class Learner(TrainedModel):
-    """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
+    """Trains pi_theta; holds its optimiser, the frozen reference and, where the method has one, the critic."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class Learner(TrainedModel):
         self.temperature, self.seed = config.sampling.temperature, config.seed
 
     def update(self, step: int, groups: list[Group], phase: int = 0) -> dict[str, float]:
-        """Train on the groups of a batch and its phase. No group changes nothing. Returns the step's metrics."""
+        """Train on the groups of a batch and its phase. No group changes nothing. Returns the step's metrics.
+
+        Raises UserError where a gradient is not finite.
+        """
         metrics, ratios = MetricMeans(), defaultdict[str, list[np.ndarray]](list)
         method, critic = self.method, self.critic
         trains = method.trains_policy(step)
@@ -69,7 +72,7 @@ class Learner(TrainedModel):
         }
 
     def reset_reference(self) -> None:
-        """pi_ref <- pi_theta."""
+        """Set pi_ref to pi_theta."""
         assert self.reference is not None
         self.reference.load_state_dict(self.model.state_dict())
 

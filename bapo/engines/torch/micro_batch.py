@@ -45,7 +45,7 @@ def groups_of(config: Config, vocabulary: int) -> list[Group]:
 
 
 def update(config: Config) -> str:
-    """Make the update; return what it took in one line."""
+    """Make the update; return what it took in one line. Raises UserError without the device or the model's size."""
     models.prepare_process(config.threads)
     device, method, t = models.device_of(config), methods.of_run(config), config.train
     model = models.blank(config)

@@ -19,7 +19,7 @@ SCORED_ROWS = 256
 
 
 class TorchStepSampler(StepSampler):
-    """One training step's sampler."""
+    """Answers what a method asks for in one training step, with the models of this process."""
 
     def __init__(
         self,

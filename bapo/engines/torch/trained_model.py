@@ -19,7 +19,7 @@ from bapo.methods import Method
 
 
 class MetricMeans:
-    """Weighted means of the metrics of one step, by name."""
+    """Makes weighted means of the metrics of one step, by name."""
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = defaultdict(float)
@@ -34,7 +34,7 @@ class MetricMeans:
 
 
 class TrainedModel:
-    """A model and its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's.
+    """Trains a model by its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's.
 
     ``masters``: what the optimiser trains, by the names of the model's parameters: these, or float32 copies of narrower
     ones. A bfloat16 number has 8 bits of precision: a step of less than a 500th of a weight would be rounded away, and

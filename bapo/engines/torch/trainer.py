@@ -43,7 +43,10 @@ from bapo.tasks.job import data_folder
 
 
 def train(config: Config) -> Json:
-    """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary."""
+    """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary.
+
+    Raises UserError for wrong input and for a gradient that is not finite, Interrupted as :meth:`Trainer.run` does.
+    """
     folder = run_directory(config)
     identity = budgets.identity(config)
     with locked(folder):
@@ -52,7 +55,7 @@ def train(config: Config) -> Json:
 
 
 class Trainer:
-    """One run: policy, rollout policy, method, buffers, tables."""
+    """Trains one run: holds its policy, rollout policy, method, buffers and tables."""
 
     def __init__(self, config: Config, folder: Path, identity: str) -> None:
         self.config, self.folder, self.identity = config, folder, identity
@@ -100,6 +103,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ the loop
     def run(self) -> Json:
+        """Take the steps left; return the summary. Raises Interrupted where it stops early, after a checkpoint."""
         config = self.config
         manifest = start_manifest(
             self.folder,

@@ -57,7 +57,14 @@ def write_checksums(folder: Path) -> None:
 
 
 def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
-    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
+    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints.
+
+    Args:
+        source: the folder of the step in ``root_of(run)``
+        run: the run's folder
+        step: that the checkpoint is of
+        keep: the configuration's ``checkpoint``
+    """
     write_checksums(source)
     publish(source, run, step, keep)
     for old in superseded(steps(source.parent), step):

@@ -38,7 +38,7 @@ from bapo.store.files import Json
 
 @dataclass
 class GenerationRequest:
-    """One response to generate.
+    """Asks for one response.
 
     tokens: the prompt, and the beginning of a response that goes on
     parameters: how a token is drawn, and when the response ends
@@ -76,7 +76,7 @@ def generate(model: PreTrainedModel, requests: list[GenerationRequest], max_rows
 
 
 class RolloutServer:
-    """Ray actor: tokens in, tokens out, requests gathered into batches."""
+    """Answers requests as a Ray actor: it gathers them into batches, takes tokens and gives tokens."""
 
     def __init__(self, config: Any, model_config: Any) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -106,6 +106,11 @@ class RolloutServer:
         image_data: list[Any] | None = None,
         **_: object,
     ) -> TokenOutput:
+        """Answer one request, as verl's vLLM server does; request_id is not read.
+
+        prompt_ids: the prompt, and the beginning of a response that goes on; sampling_params: vLLM's, and "draw", which
+        has key, key of the prompt and number of the response; image_data: the prompt's pictures.
+        """
         assert self.loaded, "the rollout engine sleeps, or lost its weights"
         prompt, p = [int(t) for t in prompt_ids], sampling_params
         limit, ends = p.get("max_tokens", self.config.response_length), p.get("stop_token_ids", ())
@@ -213,7 +218,7 @@ class Adapter(BaseRollout):
 
 
 class CPUEngine(FSDPEngineWithLMHead):
-    """One process: the module as it is. More: verl's own FSDP2 on a gloo mesh."""
+    """Runs the module as it is in one process, by verl's own FSDP2 on a gloo mesh in several."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if dist.get_world_size() == 1:
@@ -225,7 +230,10 @@ class CPUEngine(FSDPEngineWithLMHead):
 
 
 def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> PreTrainedModel:
-    """verl's ``load_valuehead_model``, which insists on flash attention."""
+    """Load a model with one label, as verl's ``load_valuehead_model`` does, which insists on flash attention.
+
+    The arguments are those of verl's function; ``trust_remote_code`` is not read.
+    """
     from transformers import AutoModelForTokenClassification
 
     return AutoModelForTokenClassification.from_pretrained(
@@ -234,7 +242,7 @@ def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust
 
 
 class CPUValueEngine(CPUEngine, FSDPEngineWithValueHead):
-    """The same with a head of values."""
+    """Does the same with a head of values."""
 
 
 verl_model.load_valuehead_model = load_value_model
@@ -265,4 +273,4 @@ class CPUMethodWorker(MethodWorker, ActorRolloutRefWorker):
 
 
 class CPUCriticWorker(CriticWorker, CPUTrainingWorker):
-    """On CPU cores."""
+    """Trains the critic on CPU cores."""

@@ -50,7 +50,8 @@ def value_loss(
 ) -> tuple[Tensor, dict[str, Metric]]:
     """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
 
-    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``learner.policy_loss``.
+    It is multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in
+    ``learner.policy_loss``. data: the rows; dp_group: verl's, not read; method: that of the run.
     """
     values = no_padding_2_padding(model_output["values"], data).float()
     rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
@@ -83,11 +84,11 @@ def update_metrics(metrics: Json) -> dict[str, float]:
 
 
 class CriticWorker(TrainingWorker):
-    """verl's worker, whose head starts at 0, with the method's loss."""
+    """Trains the critic as verl's worker does, from a head that is 0 and with the method's loss."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset(self) -> None:
-        """verl builds the model; its random head becomes 0, before a checkpoint is loaded."""
+        """Have verl build the model, and set its random head to 0, before a checkpoint is loaded."""
         monkey_patch.is_trl_available = lambda: False  # worker.py says why
         super().reset()
         module = self.engine.module
@@ -106,7 +107,7 @@ class CriticWorker(TrainingWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
     def train_mini_batch(self, data: TensorDict) -> TensorDict:
-        """verl's update, with mini-batches of the size that the batch was laid out for."""
+        """Make verl's update, with mini-batches of the size that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().train_mini_batch(data)
 

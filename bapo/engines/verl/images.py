@@ -63,7 +63,10 @@ def ended(response: list[int], processor: ProcessorMixin, tokenizer: PreTrainedT
 def vision_inputs(
     tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, images: list[Image], ids: Tensor
 ) -> Json:
-    """Return the vision tower's inputs (pixels, grid) by verl's own agent loop worker; ids: [L], the prompt's."""
+    """Return the vision tower's inputs (pixels, grid) of one prompt, by verl's own agent loop worker.
+
+    tokenizer, processor: the model's; images: the prompt's, maybe none; ids: [L], the prompt's.
+    """
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
     worker = SimpleNamespace(processor=processor, tokenizer=tokenizer, _get_mm_processor_kwargs=lambda _: {})
@@ -87,8 +90,10 @@ def row_inputs(processor: ProcessorMixin, vision: Json, ids: Tensor) -> Json:
 
 
 def mend_rows_without_images() -> None:
-    """verl 0.9.1 runs the vision tower on an empty picture where no row of a micro-batch has one (padding rows), so
-    that all ranks call the same modules; with transformers 5 it then takes the mean of the wrong object and fails.
+    """Replace verl's embedding of a micro-batch in which no row has a picture, as padding rows have none.
+
+    verl 0.9.1 runs the vision tower on an empty picture then, so that all ranks call the same modules. With
+    transformers 5 it takes the mean of the wrong object and fails.
     """
     import torch
     from verl.models.transformers import qwen2_vl

@@ -23,7 +23,7 @@ from bapo.validate import plain
 
 
 class TaskRunner:
-    """One run, from its services to its last step."""
+    """Carries out one run, from its services to its last step."""
 
     def run(self, config: DictConfig) -> None:
         import transfer_queue as tq
@@ -54,7 +54,7 @@ class TaskRunner:
 
 
 def main(work: Path) -> int:
-    """Run verl's configuration in ``work``; an error that ends it is left there."""
+    """Run verl's configuration in ``work``, and return 0, or 1 for an error, which is left there."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     verl = OmegaConf.load(work / RESOLVED)
     assert isinstance(verl, DictConfig)

@@ -43,7 +43,7 @@ def policy_loss(
 
     The loss is multiplied by the number of ranks because FSDP averages gradients over them, while every denominator
     counts the whole mini-batch. The metrics are sums over the mini-batch (``*_sum``) and their weights, so that means
-    stay exact however verl cuts it into micro-batches and ranks.
+    stay exact however verl cuts it into micro-batches and ranks. dp_group: verl's, not read; method: that of the run.
     """
     log_prob = no_padding_2_padding(model_output["log_probs"], data)
     entropy = None if model_output.get("entropy") is None else no_padding_2_padding(model_output["entropy"], data)

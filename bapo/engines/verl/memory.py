@@ -46,7 +46,7 @@ OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes a GPU.
+    """Counts the bytes of one GPU.
 
     fixed: for states, for any micro-batch, and what lies beside
     token: for each token of a micro-batch
@@ -119,7 +119,8 @@ def state_width(config: Config) -> int:
 def micro_batch_tokens(config: Config, ranks: int, tokens: int, card: float) -> int:
     """Return the tokens of a micro-batch on one GPU: those that ``train.micro_batch_size`` asks for, or what fits.
 
-    tokens: those that it asks for. Raises UserError where the models and one response of full length do not fit.
+    ranks: GPUs that share the model; tokens: those that it asks for; card: GB of a GPU. Raises UserError where the
+    models and one response of full length do not fit, or leave vLLM less than its share.
     """
     needs = memory_of(config, ranks, card)
     if needs is None:

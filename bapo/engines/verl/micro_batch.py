@@ -60,7 +60,7 @@ def pass_through(model: PreTrainedModel, tokens: Tensor) -> Tensor:
 
 
 def update(config: Config) -> str:
-    """Make an update of two micro-batches; return what it took in one line."""
+    """Make an update of two micro-batches; return what it took. Raises UserError for images or a critic."""
     device = verl_config.device_of(config)
     os.environ.update(verl_config.environment(device))
     if not memory.fused(config):
@@ -99,7 +99,7 @@ def update(config: Config) -> str:
 
 
 def text_of(config: Config, device: str, ranks: int, tokens: int) -> str:
-    """Say what was tried, and on a GPU what of the card it took beside what was planned."""
+    """Say what an update of ``tokens`` took on one of ``ranks`` GPUs beside what was planned; on cores, its size."""
     import torch
 
     text = f"{tokens:,} tokens, {config.model.name}, a rank of {ranks}"

@@ -37,7 +37,7 @@ def _device_module() -> types.ModuleType:
 
 
 class CPUPlatform(PlatformBase):
-    """One logical device a process, gloo between them."""
+    """Gives each process one logical device, with gloo between them."""
 
     device_name = vendor_name = "cpu"
     device_module = _device_module()

@@ -19,7 +19,7 @@ UPDATE = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor
 
 
 class VerlRecorder(Recorder):
-    """The tables of a run, from what verl measures."""
+    """Keeps the tables of a run, from what verl measures."""
 
     def end_step(self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Json, metrics: Json) -> Json:
         """Complete the row and keep it.

@@ -35,14 +35,14 @@ POLL, LOOK = 0.05, 5.0
 
 @dataclass(frozen=True)
 class DatasetPlace:
-    """A prompt's place in verl's training set."""
+    """Holds a prompt's place in verl's training set."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Prompts on their way.
+    """Holds prompts that are on their way.
 
     prompts: by verl's uid, in the order in which they were submitted
     group_size: responses to each
@@ -66,7 +66,7 @@ class Submission:
 
 
 class PromptSource:
-    """verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows to submit."""
+    """Gives verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows."""
 
     def __init__(self, dataset: RLHFDataset, problems: Sequence[Problem], config: Config) -> None:
         """problems: those of the file that the dataset was made from, in its order."""
@@ -120,6 +120,7 @@ class SeededSingleTurn(AgentLoopBase):
         chats.prepare(self.tokenizer, self.config.bapo.config)
 
     async def run(self, sampling_params: Json, **row: Any) -> AgentLoopOutput:
+        """Sample and grade a response to ``row``'s prompt. Raises ValueError for a prompt that is empty or too long."""
         longest = self.rollout_config.response_length
         prompt_ids, pictures = await self.loop.run_in_executor(
             None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]

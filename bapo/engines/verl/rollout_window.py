@@ -24,7 +24,7 @@ from bapo.store.files import Json, read_json, write_text
 
 @dataclass(frozen=True)
 class StepRollout:
-    """The finished rollout of one step.
+    """Holds the finished rollout of one step.
 
     submission: what its rows are responses to
     entries: keys and tags of the rows, which lie in TransferQueue

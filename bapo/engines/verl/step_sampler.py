@@ -51,7 +51,7 @@ class VerlSetup(SamplingSetup):
 
 
 class VerlStepSampler(StepSampler):
-    """One training step's sampler."""
+    """Answers what a method asks for in one training step, by verl's processes."""
 
     setup: VerlSetup
 

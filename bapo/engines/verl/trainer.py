@@ -73,7 +73,7 @@ class Stopped(Exception):
 
 
 class MethodTrainer(ResumableTrainer):
-    """One run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
+    """Trains one run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
 
     total_training_steps: int  # verl's
     steps_per_epoch: int
@@ -142,7 +142,7 @@ class MethodTrainer(ResumableTrainer):
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Ray's driver computes the vectors, on all its cores: it has no GPU, and the actor's weights change."""
+        """Return the embedder. Ray's driver computes the vectors on its cores: it has no GPU, and the actor changes."""
 
         def load() -> PreTrainedModel:
             torch.set_num_threads(len(os.sched_getaffinity(0)))  # Ray gives its workers one

@@ -27,7 +27,7 @@ Entry = tuple[str, Json]  # a row's key and its tag
 
 @dataclass(frozen=True)
 class FinishedRows:
-    """A group's finished rows of the running step; another group of the same responses gets its own.
+    """Holds a group's finished rows of the running step; another group of the same responses gets its own.
 
     prompt_id, rewards: what the rows say, which a method may change in its groups
     tags: of each row, by its key
@@ -39,7 +39,7 @@ class FinishedRows:
 
 
 class StepRows:
-    """The rows that the rollout of the running step has written.
+    """Keeps the rows that the rollout of the running step has written.
 
     finished: by ``Samples.rows``
     prompt_tokens: by the id of a prompt

@@ -239,7 +239,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
 
 
 def as_yaml(config: Config) -> str:
-    """Return the configuration that verl gets, which ``bapo train engine=verl ... --cfg job`` prints."""
+    """Return verl's configuration, which ``bapo train engine=verl ... --cfg job`` prints. Raises UserError."""
     os.environ.update(environment(device_of(config)))
     return OmegaConf.to_yaml(resolve(config), resolve=True)
 

@@ -91,8 +91,9 @@ def swapped(
 ) -> Iterator[None]:
     """Give the module other weights within the block; its own come back whatever happens in it.
 
-    What runs within may move the model, so that its shards lie elsewhere afterwards. spare: where its own lie
-    meanwhile; empty at first, filled here.
+    What runs within may move the model, so that its shards lie elsewhere afterwards. values: a tensor for each of this
+    rank's shards; ranks: processes that share the model; spare: where its own lie meanwhile; empty at first, filled
+    here.
     """
     current = host_copies(shards_of(module, ranks), spare or ())
     if spare is not None:
@@ -131,7 +132,7 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def snapshot_rollout_policy(self) -> None:
-        """alpha <- pi_theta_t (Algorithm 1, line 4)."""
+        """Set alpha to pi_theta_t (Algorithm 1, line 4)."""
         self._snapshot = host_copies(self._shards(), self._snapshot)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -161,7 +162,7 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update, with mini-batches of the size that the batch was laid out for."""
+        """Make verl's update, with mini-batches of the size that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().update_actor(data)
 
@@ -172,7 +173,7 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset_reference(self) -> None:
-        """pi_ref <- pi_theta_t. Both are sharded alike; the reference may be of another type and on another device."""
+        """Set pi_ref to pi_theta_t. Both are sharded alike; the reference may be of another type and elsewhere."""
         put(self.ref.engine.module, self._shards(), self.world_size)
 
     # ------------------------------------------------------------------ checkpoints
@@ -184,7 +185,7 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_shards(self, folder: str, which: str) -> None:
-        """Read them again, on as many ranks."""
+        """Read what :meth:`save_shards` wrote, on as many ranks. which: ALPHA or REFERENCE."""
         tensors = load_file(self._file(folder, which))
         values = [tensors[str(i)] for i in range(len(tensors))]
         if which == ALPHA:
@@ -199,7 +200,7 @@ class MethodWorker(MixedIn):
 
 
 class GPUMethodWorker(MethodWorker, ActorRolloutRefWorker):
-    """On GPUs."""
+    """Runs on GPUs, with a share of the processors for each rank."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:

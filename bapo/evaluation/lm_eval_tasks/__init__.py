@@ -65,7 +65,18 @@ def mean_bit(items: Sequence[Sequence[int]]) -> float:
 def load(
     task: str, split: str, prompt: str, sizes: Mapping[str, int], hub: Json, data_folder: str | None = None
 ) -> list[Problem]:
-    """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
+    """Return the problems of one split, whose golds its grader accepts.
+
+    Args:
+        task: a name of :data:`bapo.tasks.TABLE`
+        split: that is read
+        prompt: the template, as ``data.prompt``
+        sizes: the problems of this split, and of others that it must not share any with
+        hub: the source of each
+        data_folder: ``<split>.parquet`` of ``bapo data``, or copies of the sets; None: they come from the hub
+
+    Raises UserError where they cannot be had, are not as many as expected, or have a gold that the grader refuses.
+    """
     written = Path(data_folder or "") / f"{split}.parquet"
     if data_folder and written.is_file():
         problems = read_problems(written)

@@ -29,8 +29,17 @@ def standardised(vectors: np.ndarray) -> np.ndarray:
 def attend(
     queries: np.ndarray, references: np.ndarray, values: np.ndarray, temperature: float, skip_self: bool = False
 ) -> np.ndarray:
-    """Return each query's mean of the K references' values, weighted by softmax(query . reference / sqrt(d) /
-    temperature), float64 [n]; with ``skip_self`` query i leaves out reference i."""
+    """Return each query's mean of the K references' values, float64 [n].
+
+    The weights are softmax(query . reference / sqrt(d) / temperature).
+
+    Args:
+        queries: [n, d]
+        references: [K, d]
+        values: [K], of the references
+        temperature: divides the scores
+        skip_self: query i leaves out reference i
+    """
     scores = queries @ references.T / math.sqrt(references.shape[1]) / temperature
     if skip_self:
         np.fill_diagonal(scores, -np.inf)

@@ -24,7 +24,7 @@ class MixedConfig(WithoutKL):
 
 
 class MixedMethod(Method):
-    """GRPO on fresh responses, :meth:`off_policy` on those that this step's rollout did not sample."""
+    """Applies GRPO's loss to fresh responses, :meth:`off_policy` to those that this step's rollout did not sample."""
 
     config: MixedConfig
     kind = "off"

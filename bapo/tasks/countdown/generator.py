@@ -21,7 +21,7 @@ _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the 
 
 
 class CountdownProblem(NamedTuple):
-    """A problem with one of its solutions, where it is a document's."""
+    """Holds a problem, and one of its solutions where it is a document's."""
 
     numbers: tuple[int, ...]
     target: int
@@ -29,8 +29,10 @@ class CountdownProblem(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """N random chains over k numbers. numbers: int64 [N, k] in the order of the prompt; targets: int64 [N];
-    steps: int64 [N, k-1, 4] holding a, index into SIGNS, b, result.
+    """Holds N random chains over k numbers.
+
+    numbers: int64 [N, k] in the order of the prompt; targets: int64 [N]; steps: int64 [N, k-1, 4], which are a, index
+    into SIGNS, b, result.
     """
 
     numbers: np.ndarray
@@ -42,7 +44,7 @@ class Chains(NamedTuple):
 
 
 class ReducedGenerator(Options):
-    """Problems for a small model: numbers 1..number_max, every result 0..value_max, targets of target_min and more."""
+    """Draws problems for a small model: numbers 1..number_max, results 0..value_max, targets of target_min and more."""
 
     kind: Literal["reduced"] = "reduced"
     value_max: Annotated[int, Field(ge=1, le=999)] = 60
@@ -147,7 +149,7 @@ def _instances(chains: Chains) -> list[CountdownProblem]:
 
 
 class EasyGenerator(Options):
-    """Problems with 2 and 3 numbers 1..number_max that + and - solve without a result below 0 on the way.
+    """Draws problems with 2 and 3 numbers 1..number_max that + and - solve without a result below 0 on the way.
 
     two_number_share: of the problems of a split that has both sizes, as far as there are so many.
     """

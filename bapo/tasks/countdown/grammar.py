@@ -184,7 +184,7 @@ Whole = Annotated[int, Field(ge=0, le=MAX_VALUE)]
 
 
 class Truth(Node):
-    """A problem and how its answers are graded. format: a key of VERIFIERS."""
+    """Holds a problem, and how its answers are graded. format: a key of VERIFIERS."""
 
     numbers: Annotated[list[Whole], Field(min_length=1, max_length=MAX_NUMBERS)]
     target: Whole
@@ -195,7 +195,7 @@ class Truth(Node):
 
 
 def to_truth(numbers: object, target: object, form: object, where: str) -> Truth:
-    """Check a problem. Raises UserError naming ``where``, the field and the cure."""
+    """Check a problem. form: a key of VERIFIERS. Raises UserError naming ``where``, the field and the cure."""
     return read(Truth, {"numbers": numbers, "target": target, "format": form}, None, where)
 
 
@@ -206,7 +206,7 @@ def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
 
 @lru_cache(maxsize=65536)
 def from_ground_truth(text: str) -> Truth:
-    """Read the JSON of :func:`to_ground_truth`."""
+    """Read the JSON of :func:`to_ground_truth`. Raises UserError for one that is wrong."""
     return read(Truth, json.loads(text), None, "ground truth")
 
 

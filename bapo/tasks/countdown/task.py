@@ -77,7 +77,7 @@ class Countdown(GeneratedTask):
     verify = staticmethod(grammar.verify)
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """Return the solution of an exhaustive search, in the problem's own format."""
+        """Return an exhaustive search's solution, in the problem's own format. Raises UserError where there is none."""
         truth = grammar.from_ground_truth(ground_truth)
         steps = _solved(truth)
         text = to_chain(steps) if truth.format == "chain" else to_expression(truth.numbers, steps)
@@ -86,7 +86,7 @@ class Countdown(GeneratedTask):
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
         """Return the solution with the smallest numbers on the way: a chain, or one as the thinking before the answer.
 
-        A chain of the reduced task thus stays within the vocabulary of its models.
+        A chain of the reduced task thus stays within the vocabulary of its models. Raises UserError without a solution.
         """
         truth = grammar.from_ground_truth(ground_truth)
         steps = _solved(truth)
@@ -138,7 +138,10 @@ class Countdown(GeneratedTask):
         return _problems(load(hub, sizes, data_folder)[split][0], prompt)[0]
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
-        """Build a tokenizer of one token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
+        """Build a tokenizer of one token a word, for the numbers of the reduced generator.
+
+        Raises UserError for another ``data.prompt`` than chain, or another source.
+        """
         require_worked(config.data)
         options = ReducedGenerator.of(config.data)
         return build_tokenizer(_SIGNS, max(options.value_max, options.number_max))

@@ -24,13 +24,13 @@ _EAST = np.array([1.0, 0.0])
 
 
 class Diagram(NamedTuple):
-    """One diagram. angles, in degrees: red, blue and the plain one of a triangle; red, blue, green and the plain one of
-    a quadrilateral; of parallel lines the one between them and the transversal.
+    """Describes one diagram.
 
-    shape: the second side of a quadrilateral in percent of its first; of parallel lines 4 * i + j, where i and j are
-    the places of the red and the blue angle at their crossings; else 0. tilt: degrees, counter-clockwise; mirror: 0 or
-    1; size: the longer side of the figure's box, in pixels; left, top: the place of the box in hundredths of the free
-    space.
+    angles, in degrees: red, blue and the plain one of a triangle; red, blue, green and the plain one of a
+    quadrilateral; of parallel lines the one between them and the transversal. shape: the second side of a quadrilateral
+    in percent of its first; of parallel lines 4 * i + j, where i and j are the places of the red and the blue angle at
+    their crossings; else 0. tilt: degrees, counter-clockwise; mirror: 0 or 1; size: the longer side of the figure's
+    box, in pixels; left, top: the place of the box in hundredths of the free space.
     """
 
     kind: str
@@ -50,8 +50,10 @@ class Diagram(NamedTuple):
 
 @dataclass
 class Drawing:
-    """N figures in pixels, y downwards. segments: float64 [N, K, 2, 2], from and to; sectors: float64 [N, M, 3, 2],
-    a vertex and the directions (unit vectors) of its two sides; a colour is the place of its sector.
+    """Holds N figures in pixels, y downwards.
+
+    segments: float64 [N, K, 2, 2], from and to; sectors: float64 [N, M, 3, 2], a vertex and the directions (unit
+    vectors) of its two sides; a colour is the place of its sector.
     """
 
     segments: np.ndarray

@@ -21,7 +21,7 @@ _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like th
 
 
 class DiagramProblem(NamedTuple):
-    """A diagram and a question about it."""
+    """Holds a diagram and a question about it."""
 
     diagram: Diagram
     question: str
@@ -87,7 +87,7 @@ def owner(diagram: Diagram) -> str:
 
 
 class DiagramGenerator(Options):
-    """Diagrams whose angles are multiples of ``angle_step`` degrees, and questions about them.
+    """Draws diagrams whose angles are multiples of ``angle_step`` degrees, and questions about them.
 
     angle_min: the least angle of a figure; tilt: the greatest rotation either way; size_min, canvas: the figure's least
     size and the image's, in pixels; noise: the share of base documents whose steps belong to another diagram; held_out:
@@ -134,7 +134,10 @@ class DiagramGenerator(Options):
         return [Diagram(kind, tuple(a), *p) for a, p in rows]
 
     def instances(self, rng: np.random.Generator, count: int, split: str) -> list[DiagramProblem]:
-        """Draw ``count`` problems about distinct diagrams of ``split``, each kind equally often, in random order."""
+        """Draw ``count`` problems about distinct diagrams of ``split``, each kind equally often, in random order.
+
+        Raises UserError if so many cannot be found.
+        """
         instances: list[DiagramProblem] = []
         for number, kind in enumerate(KINDS):
             wanted = count // len(KINDS) + (number < count % len(KINDS))
@@ -153,8 +156,11 @@ class DiagramGenerator(Options):
         return [instances[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[DiagramProblem, str, bool]]:
-        """Draw ``count`` of (problem of the base split, steps, noisy); a noisy one has the steps of another diagram
-        about which the same is asked."""
+        """Draw ``count`` of (problem of the base split, steps, noisy).
+
+        A noisy one has the steps of another diagram about which the same is asked. Raises UserError as
+        :meth:`instances` does.
+        """
         instances = self.instances(rng, count, "base")
         steps = [chain(instance)[0] for instance in instances]
         noisy = rng.random(count) < self.noise

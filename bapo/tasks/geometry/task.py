@@ -66,7 +66,7 @@ class Geometry(BoxedTask):
         return generator.chain(generator.to_instance(problem_id))[0]
 
     def item(self, row: sources.Row, entry: sources.Source) -> Item:
-        """Read a row of Geometry3K: a diagram, a question and its golds."""
+        """Read a row of Geometry3K: diagrams, a question and its golds. Raises UserError naming the row."""
         images, text = _diagrams(row), to_text(row, entry, without=PLACEHOLDER)
         if not images or text.count(PLACEHOLDER) not in (0, len(images)):
             raise UserError(

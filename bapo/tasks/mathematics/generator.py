@@ -135,7 +135,7 @@ SHARES: Mapping[str, float] = {"base": 0.8, "train": 0.1, "probe": 0.05} | dict.
 
 
 class ArithmeticProblem(NamedTuple):
-    """A problem, its id, its answer and how to work it out."""
+    """Holds a problem, its id, its answer and how to work it out."""
 
     id: str
     prompt: str
@@ -144,7 +144,7 @@ class ArithmeticProblem(NamedTuple):
 
 
 class Draws:
-    """Uniform numbers from a NumPy generator, many times faster than asking it for one at a time."""
+    """Draws uniform numbers from a NumPy generator, many times faster than asking it for one at a time."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -173,7 +173,7 @@ def _divisors(value: int) -> tuple[int, ...]:
 
 
 class Generator(Options):
-    """Problems whose numbers, intermediate results and answers are all in 1..value_max."""
+    """Draws problems whose numbers, intermediate results and answers are all in 1..value_max."""
 
     value_max: Annotated[int, Field(ge=8, le=999)] = 64
     answer_min: Annotated[int, Field(ge=1, le=7)] = 2

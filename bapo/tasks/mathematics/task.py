@@ -60,7 +60,7 @@ def _question(a: int, b: int) -> str:
 
 
 class Sums(Options):
-    """Sums of two numbers with as many digits as the split's (DIGITS)."""
+    """Draws sums of two numbers with as many digits as the split's (DIGITS)."""
 
     kind: Literal["sums"] = "sums"
 
@@ -132,7 +132,7 @@ class Mathematics(BoxedTask):
         }
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
-        """Build a tokenizer of one token a word, for the generated problems."""
+        """Build a tokenizer of one token a word, for generated problems. Raises UserError for others."""
         require_worked(config.data)
         return build_tokenizer(_SIGNS, generator.Generator.of(config.data).value_max)
 

@@ -33,6 +33,7 @@ _PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2", *images.FAMILIES}
 
 
 def device_of(config: Config) -> torch.device:
+    """Return the device of ``config.device``. Raises UserError where it is "cuda" and torch sees no GPU."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise UserError("device=cuda: torch sees no GPU; use device=cpu or device=auto, or let bapo gpu-check say why")
     if config.device == "auto":
@@ -41,11 +42,11 @@ def device_of(config: Config) -> torch.device:
 
 
 def prepare_process(threads: int) -> None:
-    """Set up a single-purpose process: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
+    """Set up a process for one job: torch's threads, none of tokenizers, no progress bars, float32 without TF32."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
-    # bf16-free float32 on CUDA would otherwise silently use tf32 in some releases
+    # some releases of torch would use TF32 in float32 products on CUDA
     torch.set_float32_matmul_precision("highest")
 
 
@@ -53,7 +54,7 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     """Return (model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
 
     A model that reads images has ``vision_config`` and ``text_config`` in its architecture; the ids of its image tokens
-    are the tokenizer's.
+    are the tokenizer's. Raises UserError for a key that the family does not have, and as the task's tokenizer does.
     """
     pretrained.register(config)
     tokenizer = tasks.get(config.task.name).build_tokenizer(config)
@@ -145,12 +146,15 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
 
 
 def start_path(config: Config) -> Path:
-    """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one."""
+    """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one.
+
+    Raises UserError where the base job has not made or fetched it.
+    """
     return pretrained.folder(config) if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
 
 
 def load_start(config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return (model, tokenizer) that reinforcement learning starts from."""
+    """Return (model, tokenizer) that reinforcement learning starts from. Raises UserError as :func:`load` does."""
     return load(start_path(config), config, device)
 
 
@@ -185,7 +189,7 @@ def parameter_count(model: PreTrainedModel) -> int:
 
 @dataclass
 class Scored:
-    """logprobs [N, T] of the response tokens, and the entropy [N, T] of each distribution where asked for."""
+    """Holds the logprobs [N, T] of the response tokens, and the entropy [N, T] of each distribution where asked for."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -237,7 +241,11 @@ def score(
 def inputs(
     model: PreTrainedModel, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None
 ) -> dict[str, Tensor]:
-    """Return arguments of the library's forward for tokens [N, L] whose prompts end at ``starts`` and have images."""
+    """Return arguments of the library's forward for tokens [N, L] whose prompts end at ``starts`` and have images.
+
+    ids, starts, pictures: as for :func:`score`; a model that reads no images has none. Raises UserError as
+    :func:`images.look` does.
+    """
     if pictures is None or not any(p is not None for p in pictures):
         return {"input_ids": ids}
     lengths = starts.tolist()

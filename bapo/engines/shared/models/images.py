@@ -65,7 +65,7 @@ class PromptView:
 
     @property
     def following(self) -> int:
-        """The position of the first token behind the prompt."""
+        """Return the position of the first token behind the prompt."""
         return int(self.positions.max()) + 1
 
     def followed(self, count: int) -> PromptView:
@@ -284,7 +284,11 @@ def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
 
 
 def positions(tokens: np.ndarray, grid: np.ndarray, image_token: int, merge: int) -> np.ndarray:
-    """Return int64 [3, L]: time, height and width of a prompt's tokens, as in the library's ``get_rope_index``."""
+    """Return int64 [3, L]: time, height and width of a prompt's tokens, as in the library's ``get_rope_index``.
+
+    tokens: int64 [L]; grid: int64 [images, 3], as ``Images.image_grid_thw``; image_token: the id of an image token;
+    merge: so many patches along each side become one image token.
+    """
     is_image, sizes = (tokens == image_token).tolist(), iter((grid // (1, merge, merge)).tolist())
     parts, next_position, place = [], 0, 0
     while place < len(is_image):

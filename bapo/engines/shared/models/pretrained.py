@@ -53,7 +53,10 @@ def folder(config: Config) -> Path:
 
 
 def start_of(config: Config) -> Path | str:
-    """Return what training begins from as evaluations name it: a folder, or the name on the hub as text."""
+    """Return what training begins from as evaluations name it: a folder, or the name on the hub as text.
+
+    Raises UserError where the base job has not made the folder.
+    """
     if config.model.kind == "pretrained" and not (name := _path(config)).startswith(wheels.SCHEME):
         return Path(name) if Path(name).is_dir() else name
     return base_folder(config) / "checkpoint"

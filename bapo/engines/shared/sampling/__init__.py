@@ -39,7 +39,7 @@ CACHE_BYTES = 2**30
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How to draw the next token, and when to stop.
+    """Says how to draw the next token, and when to stop.
 
     Filters apply in the order temperature, top_k, top_p, as in vLLM and Hugging Face.
 
