@@ -1,7 +1,7 @@
 """``python -m analysis``: tables and figures from finished runs.
 
-``--study FILE.json`` says which runs to read; the workflow writes such files, ``Study`` in analysis/study.py lists
-their fields. Paths in them are relative to where the command runs.
+``--study FILE.json`` says which runs to read; the workflow writes such files, ``StudyFile`` in analysis/study.py
+lists their fields. Paths in them are relative to where the command runs.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ RESULTS = path("results", None, "the scale's folder, for example results/laptop"
 
 
 def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
+    """Return the parser of all commands. program: what the user typed."""
     top = argparse.ArgumentParser(prog=program, description=__doc__)
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -222,7 +223,7 @@ def _watch(options: argparse.Namespace) -> Made:
 
 
 def inputs(paths: Sequence[Path]) -> list[Path]:
-    """Return files and the existing summaries of the runs that they list, if they do."""
+    """Return files and the existing summaries of the runs that they list. Raises UserError for a damaged file."""
     runs = dict.fromkeys(run for path in paths if path.suffix == ".json" for run in _listed(path))
     return [*paths, *(file for run in runs for name in SUMMARIES if (file := run / name).is_file())]
 

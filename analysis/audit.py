@@ -46,7 +46,7 @@ def audit(published: Published) -> list[Finding]:
 
 
 def markdown(findings: Sequence[Finding]) -> str:
-    """Return the findings by check."""
+    """Return the findings by check as Markdown."""
     parts = [f"# Audit: {len(findings)} findings", ""]
     for check in dict.fromkeys(f.check for f in findings):
         of_check = [f for f in findings if f.check == check]
@@ -91,11 +91,11 @@ def averages(published: Published) -> Iterator[Finding]:
 def attainable(cell: PrintedCell, outcomes: int) -> bool:
     """Return whether some count of ``outcomes`` 0/1 outcomes, in percent, is printed like that, rounded or cut off.
 
-    The GRIM test of Brown and Heathers 2017, for means of n * k outcomes.
+    It is the GRIM test of Brown and Heathers 2017, for means of n * k outcomes.
     """
     nearest = round(cell.value / 100 * outcomes)
     values = (100 * c / outcomes for c in range(max(0, nearest - 1), min(outcomes, nearest + 1) + 1))
-    # printed = value rounded: within half a unit; cut off: up to a whole unit below it
+    # a value lies within half a unit of what it is rounded to, and up to a whole unit above what it is cut off to
     return any(-cell.half_unit - 1e-9 <= v - cell.value < 2 * cell.half_unit - 1e-9 for v in values)
 
 
@@ -105,7 +105,7 @@ def luck(cells: Sequence[PrintedCell], outcomes: int) -> float:
 
 
 def granularity(published: Published) -> Iterator[Finding]:
-    """Values that no count can give with the stated number of runs, and the number of runs that a column does fit."""
+    """Find values that no count can give with the stated number of runs, and the number that a column does fit."""
     setup = published.setup
     titles = {name: title for block in published.blocks for name, title in block.numbered.items()}
     for column, n in setup["problems"].items():
@@ -132,7 +132,7 @@ def granularity(published: Published) -> Iterator[Finding]:
 
 
 def marks(published: Published) -> Iterator[Finding]:
-    """Underlined values that are not the second best of their column, second-best ones without a line, and ties."""
+    """Find underlined values that are not second best in their column, second-best ones without a line, and ties."""
     marked = [block for block in published.blocks if any(row.underlined for row in block.rows)]
     for block, column in ((b, name) for b in marked for name in b.numbered):
         lower, where = column in COSTS, f"{block.title}, {block.columns[column]}"
@@ -246,7 +246,7 @@ def best_case(mu: float, factor: float) -> float:
 
 
 def constants(published: Published) -> Iterator[Finding]:
-    """K1 to K3 for the stated thresholds; premises that do not hold; how often the bound can be positive."""
+    """Find K1 to K3 for the stated thresholds, premises that do not hold, and the largest value of the bound."""
     if not (entry := published.setup.get("theorem")):
         return
     group, c1, where = entry["group"], entry["c1"], entry["where"]

@@ -50,7 +50,7 @@ def without_html(page: str) -> str:
 
 @dataclass(frozen=True)
 class PageCell:
-    """text: "31.9 ± 1.8"; spread: a standard deviation, in brackets; mark: BOLD or UNDERLINE; paper: set in italics."""
+    """A cell. text: "31.9 ± 1.8"; spread: a standard deviation; mark: BOLD or UNDERLINE; paper: set in italics."""
 
     text: str
     spread: str = ""
@@ -94,7 +94,7 @@ class Table:
     def of(
         cls, title: str, rows: Sequence[Mapping[str, str | PageCell]], align: str = "", below: Sequence[str] = ()
     ) -> Table:
-        """Return a table of rows that name their cells; those of the first are the header, and {} is a RULE."""
+        """Return a table with these fields. rows: by column, the first row's names are the header; {} is a RULE."""
         return cls(title, list(rows[0]), [list(row.values()) for row in rows], align, below)
 
     @property
@@ -157,7 +157,7 @@ class Page:
     def of(
         cls, study: StudyFile, title: str, tables: Sequence[Table], notes: Sequence[str] = (), **options: Any
     ) -> Page:
-        """Return a page that names the study's scale in its heading and says the study's note first."""
+        """Return a page with these fields; its heading names the study's scale, its notes begin with the study's."""
         return cls(at_scale(title, study.scale), tables, [*study.notes, *notes], **options)
 
     def markdown(self) -> str:
@@ -199,5 +199,5 @@ class Page:
 
 
 def at_scale(title: str, scale: str) -> str:
-    """Return the heading of a page."""
+    """Return the heading of a page: its title and the scale, if there is one."""
     return f"{title} at {scale} scale" if scale else title

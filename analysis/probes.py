@@ -57,7 +57,7 @@ class Probes:
         return all(p == self.prompts[0] for p in self.prompts)
 
     def at(self, step: int) -> list[np.ndarray]:
-        """Correct answers [n] of each seed."""
+        """Return the correct answers [n] of each seed at a step that all were probed at."""
         return [c[self.steps.index(step)] for c in self.correct]
 
     @property
@@ -75,12 +75,12 @@ class Probes:
         return ""
 
     def within(self, step: int, value: Value) -> np.ndarray:
-        """[S, ...]: value(the seed's first probe, its probe at the step)."""
+        """Return value(the seed's first probe, its probe at the step) of each seed [S, ...]."""
         pairs = zip(self.at(self.steps[0]), self.at(step), strict=True)
         return np.stack([np.asarray(value(x, y)) for x, y in pairs])
 
     def across(self, step: int, value: Value) -> np.ndarray:
-        """[S, ...]: the mean over the OTHER seeds of value(their probe of the base, the seed's own probe at the step).
+        """Return the mean over the OTHER seeds of value(their probe of the base, the seed's own at the step) [S, ...].
 
         Step 0 is the unchanged base. Raises NotRecorded where there is an :attr:`obstacle`.
         """
@@ -92,8 +92,9 @@ class Probes:
 
 
 def read(block: Block, method: str, study: StudyFile, probed: str = "train", prompts: str = "") -> Probes:
-    """Return the probes of one method. prompts: a pattern that ids must contain.
+    """Return the probes of one method of a block.
 
+    probed: the set, "train" or "probe" for held-out prompts; prompts: a regular expression that is found in the ids.
     Raises UserError where a step or prompt is missing, NotRecorded where no such prompt was probed.
     """
     samples = 0
@@ -109,7 +110,7 @@ def read(block: Block, method: str, study: StudyFile, probed: str = "train", pro
 
 
 def of_block(block: Block, study: StudyFile) -> dict[str, Probes]:
-    """Return the probes of every method of a block. Raises UserError where two runs were probed on other prompts."""
+    """Return the probes of every method of a block. Raises UserError where two runs have other prompts."""
     probed = {method: read(block, method, study) for method in block.methods}
     first = next(iter(probed.values()))
     if any(p.prompts[0] != first.prompts[0] or not p.same_prompts for p in probed.values()):
@@ -126,12 +127,15 @@ def histogram(correct: np.ndarray, samples: int) -> np.ndarray:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Total variation distance of two histograms [G+1]: at least this share of the prompts has another accuracy."""
+    """Return the total variation distance of histograms [G+1]: at least this share of prompts has another accuracy."""
     return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2)
 
 
 def migration(initial: np.ndarray, current: np.ndarray, samples: int) -> np.ndarray:
-    """Counts [G+1, G+1] of prompts, row: correct answers of G at the start, column: now. Inputs: integers [n]."""
+    """Return counts of prompts [G+1, G+1] by correct answers at the start (row) and now (column).
+
+    initial, current: integers [n]; samples: G.
+    """
     counts = np.zeros((samples + 1, samples + 1), dtype=np.int64)
     np.add.at(counts, (initial, current), 1)
     return counts
@@ -154,7 +158,10 @@ def improved(initial: np.ndarray, current: np.ndarray) -> float:
 
 
 def improved_across(probes: Probes, step: int) -> tuple[float, list[float]]:
-    """(over all pairs of seeds, of each seed): of the prompts at 0/G in another seed's base, the share solved now."""
+    """Return the share solved now of the prompts at 0/G in another seed's base: (over all pairs of seeds, of each).
+
+    Raises NotRecorded as :meth:`Probes.across`.
+    """
     hard = probes.across(step, lambda base, now: base == 0)  # [S, n]: in which share of the other seeds
     solved = np.stack(probes.at(step)) > 0
     return share(hard, solved), [share(h, s) for h, s in zip(hard, solved, strict=True)]

@@ -147,12 +147,15 @@ def _names(study: str, key: str, known: Sequence[str], default: Sequence[str] = 
 
 
 def figures_of(study: str) -> list[str]:
-    """Return the paper's figures that a study names."""
+    """Return the paper's figures that a study names. Raises UserError for an unknown one."""
     return [name for name in _figures(study) if name in FIGURES and FIGURES[name].number]
 
 
 def compared_with(study: str) -> list[str]:
-    """Return the other figures that a study names, which stand with its comparison; a project's are FILE.py:NAME."""
+    """Return the other figures that a study names, which stand with its comparison; a project's are FILE.py:NAME.
+
+    Raises UserError for an unknown one, and where the study names such figures but no comparison.
+    """
     others = [name for name in _figures(study) if name not in FIGURES or not FIGURES[name].number]
     if others and COMPARISON not in tables_of(study):
         path = places.file_of("study", study)
@@ -161,7 +164,7 @@ def compared_with(study: str) -> list[str]:
 
 
 def at_scale(studies: Iterable[str], scale: str) -> list[str]:
-    """Return those of the studies that have runs at ``scale``."""
+    """Return those of the studies that have runs at ``scale``. Raises UserError for an unknown study."""
     return [name for name in studies if scale in (_study(name).get("scales") or {})]
 
 
@@ -175,7 +178,7 @@ def _study(name: str) -> dict[str, Any]:
 def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]:
     """Return product -> the study at ``scale`` that names it. names_of: tables_of or figures_of.
 
-    Raises UserError where two studies name one.
+    Raises UserError where two studies name one, or a study one that does not exist.
     """
     study_of: dict[str, str] = {}
     for study in at_scale(options("study"), scale):
@@ -187,7 +190,7 @@ def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]
 
 
 def beyond(scale: str) -> list[str]:
-    """Return the studies at ``scale`` from which nothing of the paper is drawn."""
+    """Return the studies at ``scale`` from which nothing of the paper is drawn. Raises UserError as figures_of."""
     return [name for name in at_scale(options("study"), scale) if name != MAIN and not figures_of(name)]
 
 
@@ -228,7 +231,7 @@ def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
     """Return target of the workflow -> the files in the scale's folder that it asks for.
 
     A project with studies of its own draws, compares and shows these alone where all are asked for. sweeps: those with
-    runs at the scale.
+    runs at the scale. Raises UserError as :func:`drawn_by` and :func:`compared_with`.
     """
     studies, look = own_studies(scale), []
     figures = {name: _with(f"figures/{name}", FIGURE) for name in drawn_by(figures_of, scale)}
@@ -236,7 +239,7 @@ def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
     for study in at_scale(options("study"), scale):
         target_files[study] = [*_tables(study), *(file for name in figures_of(study) for file in figures[name])]
     target_files["tables"] = target_files.get(MAIN, [])
-    if MAIN in target_files:  # of the figures of its runs those that take seconds
+    if MAIN in target_files:  # it draws those figures of its runs that take seconds
         look = [f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"]
         quick = [file for name in figures_of(MAIN) if not FIGURES[name].curves for file in figures[name]]
         target_files[MAIN] = [*look, *_with(f"tables/{MAIN}", TABLE), *quick]

@@ -63,15 +63,15 @@ class Curve:
 
 
 def short_of_budget(cells: Sequence[StudyRun], study: StudyFile) -> list[int]:
-    """Seeds of the runs that ended at their limit of steps, before they had used their budget (``train.budget``).
+    """Return the seeds of the runs that ended at their limit of steps before their budget (``train.budget``) was used.
 
-    Of runs whose summary says nothing of a budget nothing is known here, and they are not listed.
+    A run whose summary says nothing of a budget is not listed. Raises UserError where a run is not finished.
     """
     return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
 
 
 def require_runs(study: StudyFile, files: Sequence[str] = (SUMMARY,)) -> None:
-    """Raises UserError naming every run of the study without these files and the command that makes it."""
+    """Raise UserError naming every run of the study without these files and the command that makes it."""
     missing = [str(c.run) for c in study.cells if any(not (c.run / name).exists() for name in files)]
     if missing:
         raise UserError(
@@ -88,7 +88,11 @@ def summary(folder: Path, study: StudyFile) -> dict[str, Any]:
 
 
 def table(cell: StudyRun | Base, name: str, study: StudyFile, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return one table of a finished training run; only ``columns``, if given. Raises NotRecorded where it has none."""
+    """Return one table of a run, by default with all its columns.
+
+    name: the table's file, such as steps.parquet; study: whose command an error names. Raises UserError where the run
+    is unfinished or damaged, NotRecorded where it has no such table or column.
+    """
     summary(cell.run, study)
     path = cell.run / name
     if not path.exists():
@@ -111,7 +115,7 @@ def config(cell: StudyRun) -> dict[str, Any]:
 
 
 def setting(cell: StudyRun, section: str, name: str) -> Any:
-    """Return a value of a run's configuration. Raises NotRecorded where it has none."""
+    """Return the value SECTION.NAME of a run's configuration. Raises NotRecorded where it has none."""
     value = config(cell).get(section, {}).get(name)
     if value is None:
         raise NotRecorded(f"{cell.run / CONFIG} has no {section}.{name}")
@@ -143,7 +147,18 @@ def kinds(study: StudyFile, named: bool = False) -> dict[str, list[Block]]:
 
 
 def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: StudyFile) -> pd.DataFrame:
-    """Return a column of a table as a rectangle. Raises UserError where it is empty or a cell is missing or doubled."""
+    """Return a column of a long table as a rectangle.
+
+    Args:
+        frame: the table.
+        rows: the column whose values name the rectangle's rows.
+        columns: the column whose values name its columns.
+        values: the column that fills it.
+        path: the table's file, for errors.
+        study: whose command an error names.
+
+    Raises UserError where the table is empty, or a cell is missing or doubled.
+    """
     wide = frame.drop_duplicates([rows, columns]).pivot(index=rows, columns=columns, values=values)
     if frame.empty or wide.size != len(frame) or wide.isna().to_numpy().any():
         raise _damaged(path.parent, f"{path}: every {rows} must be there with every {columns} once", study)
@@ -198,7 +213,10 @@ def _require_alike(cells: Sequence[StudyRun | Base], described: Sequence[object]
 
 
 def steps(block: Block, method: str, study: StudyFile, columns: Sequence[str]) -> pd.DataFrame:
-    """Return rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
+    """Return ``columns`` of steps.parquet of all seeds of a method in a block, behind the columns seed and step.
+
+    Raises UserError where a run is not finished, NotRecorded where one lacks a column.
+    """
     parts = []
     for cell in block.methods[method]:
         frame = table(cell, STEPS, study, ["step", *columns])

@@ -100,7 +100,7 @@ def _result(method: str, cells: Sequence[StudyRun | Base], block: Block, study: 
 
 
 def costs_of(cells: Sequence[StudyRun | Base], study: StudyFile) -> dict[str, float]:
-    """Return the mean over runs of each of COSTS; NaN where a summary lacks it."""
+    """Return the mean over runs of each of COSTS; NaN where a summary lacks it. Raises UserError for a broken run."""
     totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
     return {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
 
@@ -112,7 +112,7 @@ def has_reference_pass(config: Mapping[str, Any]) -> bool:
 
 
 def columns(block: Block) -> list[tuple[str, str]]:
-    """(name, title) of the accuracy columns: the benchmarks and their average."""
+    """Return (name, title) of the accuracy columns: the benchmarks and their average."""
     return [*block.benchmarks, (AVERAGE, "Avg")]
 
 
@@ -134,6 +134,8 @@ def frame(study: StudyFile) -> pd.DataFrame:
     COSTS                      means over seeds
     result, against            the :class:`Result`, and the :class:`Comparison` with the reference, None without one
     =========================  ======================================================================================
+
+    Raises UserError as :func:`collect`.
     """
     return pd.DataFrame([row for block in study.blocks for row in _rows(block, collect(block, study), study.reference)])
 
@@ -164,7 +166,7 @@ def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[
                 **text.points(mean.problems, "mean", "se", "low", "high"),
                 "seed_sd": 100 * mean.seed_sd,
                 **text.points(mean.both, "se", "low", "high", suffix="_problems_and_seeds"),
-                "sampling_se": 100 * np.linalg.norm(noise) / np.size(noise),  # on these problems, of these models
+                "sampling_se": 100 * np.linalg.norm(noise) / np.size(noise),  # it holds for these problems and models
                 **{f"pass@{k}": 100 * np.mean([o.pass_at(k).mean() for o in outcomes]) for k in (8, 32)},
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 **({"second_grader_disagreement": 100 * row.disputed[name]} if name in row.disputed else {}),
@@ -236,7 +238,7 @@ def shares(rows: Mapping[str, Result], column: str) -> dict[str, statistics.Over
 
 @dataclass(frozen=True)
 class Comparison:
-    """a minus b in one column. margin: of equivalence, NaN where there is none.
+    """The difference a minus b in one column. margin: of equivalence, a fraction, NaN where there is none.
 
     adjusted: Holm's p over all pairs that are compared there.
     """
@@ -305,7 +307,7 @@ def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) ->
 
 
 def difference(a: Result, b: Result, column: str, margin: float = NAN) -> Comparison:
-    """Return a minus b, not corrected."""
+    """Return a minus b in a benchmark or AVERAGE, not corrected. margin: of equivalence, a fraction."""
     return Comparison(a, b, column, statistics.difference(a.side(column), b.side(column)), margin)
 
 
@@ -316,13 +318,13 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def compare(rows: Sequence[Result], column: str, margin: float = NAN) -> dict[tuple[str, str], Comparison]:
-    """Return every row minus every row before it, keyed by (method, method before it)."""
+    """Return every row minus every row before it, keyed by (method, method before it), as :func:`difference`."""
     every = corrected([difference(b, a, column, margin) for a, b in combinations(rows, 2)])
     return {(c.a.method, c.b.method): c for c in every}
 
 
 def against(rows: Mapping[str, Result], reference: str, column: str, margin: float = NAN) -> dict[str, Comparison]:
-    """Return every trained row minus the reference."""
+    """Return every trained row minus the reference by its method, as :func:`difference`. rows: by method."""
     trained = [row for row in rows.values() if row.method != reference and not row.is_base]
     return {c.a.method: c for c in corrected([difference(row, rows[reference], column, margin) for row in trained])}
 
@@ -360,7 +362,7 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_pair(pairs: pd.DataFrame, block: Block, of: str, minus: str, benchmark: str = AVERAGE) -> Row:
-    """Return the row of :func:`pairs` of two methods of a block, of which ``of`` comes later."""
+    """Return the row of :func:`pairs` for ``of``, which comes later, minus ``minus`` in one benchmark of a block."""
     named = {"task": block.task, "model": block.model, "benchmark": benchmark, "of": of, "minus": minus}
     return pairs.set_index([*named]).loc[tuple(named.values())].to_dict()
 

@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 
 def t_quantile(df: float, confidence: float = CONFIDENCE) -> float:
-    """Half-width of the two-sided t interval in standard errors; NaN where there is no degree of freedom."""
+    """Return the half-width of the two-sided t interval in standard errors; NaN without a degree of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(df, 0.5 + confidence / 2)) if df > 0 else float("nan")
@@ -64,7 +64,7 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of "the mean is 0". Without any spread: 1 at exactly 0, else 0."""
+        """Return the two-sided p-value of "the mean is 0". Without any spread it is 1 at exactly 0, else 0."""
         from scipy.special import stdtr
 
         if self.se == 0:
@@ -86,9 +86,10 @@ class Estimate:
 
 
 def clustered(outcomes: np.ndarray) -> Estimate:
-    """Accuracy with the error for NEW problems (:func:`bapo.evaluation.scores.standard_error`), t with n - 1.
+    """Return the accuracy with the error for NEW problems and n - 1 degrees of freedom.
 
-    outcomes: 0/1 [n, K], or p_i [n]. The K samples of a problem are one cluster: they are not K independent facts.
+    The error is that of :func:`bapo.evaluation.scores.standard_error`. outcomes: 0/1 [n, K], or p_i [n]. The K samples
+    of a problem are one cluster: they are not K independent facts.
     """
     p = np.asarray(outcomes, dtype=np.float64)
     p = p if p.ndim == 1 else p.mean(axis=-1)
@@ -97,7 +98,7 @@ def clustered(outcomes: np.ndarray) -> Estimate:
 
 
 def sampling_noise(outcomes: np.ndarray) -> np.ndarray:
-    """Standard error on THESE problems, from sampling alone: sqrt(sum p_i (1 - p_i) / (K - 1)) / n.
+    """Return the standard error on THESE problems, from sampling alone: sqrt(sum p_i (1 - p_i) / (K - 1)) / n.
 
     outcomes: 0/1 [..., n, K], returned [...]. NaN for K = 1.
     """
@@ -144,7 +145,7 @@ class OverSeeds:
 
     @property
     def seed_sd(self) -> float:
-        """Standard deviation between training seeds (S - 1 in the denominator); NaN for one seed."""
+        """Return the standard deviation between training seeds (S - 1 in the denominator); NaN for one seed."""
         return float(np.std(self.seed_means, ddof=1)) if len(self.seed_means) > 1 else float("nan")
 
 
@@ -170,7 +171,7 @@ def _problem_variance(columns: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Sum of independent variances and its Satterthwaite degrees of freedom."""
+    """Return the sum of independent variances and its Satterthwaite degrees of freedom. parts: (variance, df) each."""
     total = sum(v for v, _ in parts)
     weights = sum(v**2 / df for v, df in parts if v > 0)
     return float(total), float(total**2 / weights) if weights > 0 else float(sum(df for _, df in parts))
@@ -283,7 +284,7 @@ def pooled(rows: Sequence[Side], a: Side, b: Side) -> Estimate:
     freedom = sum(df for *_, df in of_rows)
     excess, variance = (
         sum(seeds * parts[i] * parts[2] for seeds, *parts in of_rows) / freedom for i in (0, 1)
-    )  # of one seed's mean
+    )  # these are variances of one seed's mean
     seeds = sum(1 / len(side.tables[0]) for side in (a, b))
     means = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(a.tables, b.tables, strict=True)]
     parts = excess * seeds, variance * seeds, freedom
@@ -303,7 +304,7 @@ def dunnett(estimates: Sequence[Estimate]) -> np.ndarray:
     shares = (np.arange(200) + 0.5) / 200
     adjusted = []
     for e in estimates:
-        if not e.se > 0:  # no spread: as for one difference
+        if not e.se > 0:  # without spread p is that of one difference
             adjusted.append(e.p)
             continue
         scale = np.sqrt(chdtri(e.df, shares) / e.df)[:, None]
@@ -410,7 +411,7 @@ def stratified(
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Holm-adjusted p-values [m], in the order given: max over smaller p of min(1, (m - rank) p)."""
+    """Return Holm-adjusted p-values [m], in the order given: max over smaller p of min(1, (m - rank) p)."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     scaled = (len(p) - np.arange(len(p))) * p[order]

@@ -209,7 +209,7 @@ def evaluated(study: StudyFile) -> StudyFile:
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, StudyFile]:
-    """Read studies by their name, or their file's."""
+    """Read studies by their name, or their file's. Raises UserError as :func:`load`."""
     return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
-WINE = "#882255"  # of Tol's muted scheme, safe as well
+WINE = "#882255"  # it is of Tol's muted scheme, which is safe as well
 
 #: method -> (colour, dash pattern); a part of a method has its colour, two never share both, only the base is dotted
 METHODS: dict[str, tuple[str, Any]] = {
@@ -122,14 +122,20 @@ def legend(fig: Figure, axes: Iterable[Axes], columns: int = 5, **options: Any) 
 
 
 def band(axes: Axes, x: Any, values: Any, among: int = 1, **look: Any) -> None:
-    """Draw a line and, among at most BANDS lines, a band around it. values [3, T]: the line, its low and high end."""
+    """Draw a line over x [T] and, where it is one among at most BANDS lines, a band around it.
+
+    values [3, T]: the line, its low and high end; look: options of ``Axes.plot``, with a color.
+    """
     if among <= BANDS:
         axes.fill_between(x, values[1], values[2], color=look["color"], alpha=0.15, linewidth=0)
     axes.plot(x, values[0], **look)
 
 
 def whiskers(axes: Axes, x: Any, y: Any, ends: tuple[Any, Any], along: str = "x", **look: Any) -> None:
-    """Draw points with their intervals. ends: low and high of these; along: the axis of the intervals."""
+    """Draw points (x, y) with their intervals.
+
+    ends: low and high of these; along: the axis of the intervals, "x" or "y"; look: options of ``Axes.errorbar``.
+    """
     middle = x if along == "x" else y
     look = {"capsize": 2, "markersize": 4.5, "linewidth": 1.2} | look
     look[f"{along}err"] = [middle - ends[0], ends[1] - middle]
@@ -153,9 +159,16 @@ def shown(panels: Sequence[Axes], count: int) -> Sequence[Axes]:
 
 
 def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str, title: str = "") -> list[Path]:
-    """NAME.pdf, NAME.png, NAME.svg and NAME.csv (the data behind it), each whole or not at all; no dates inside.
+    """Write a figure as NAME.pdf, NAME.png and NAME.svg and its data as NAME.csv, each whole or not at all.
 
-    Each picture holds the title and the caption as text, for a page, a screen reader and a search.
+    Each picture holds its title and caption as text, for a page, a screen reader and a search, and no date.
+
+    Args:
+        fig: the figure, whose label is the caption.
+        frame: the data behind it.
+        out: the folder.
+        name: of the files.
+        title: in the pictures; by default the name.
     """
     title, caption = title or name, str(fig.get_label())
     metadata = {

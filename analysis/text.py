@@ -28,12 +28,12 @@ def words(*keys: str, **fields: object) -> list[str]:
 
 
 def number(value: float | None, digits: int = 1, missing: str = MISSING) -> str:
-    """12.34 -> "12.3"; a missing value -> an en dash."""
+    """Return a number as text: 12.34 -> "12.3"; ``missing`` where there is none."""
     return missing if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """1.25 -> "+1.2"; 0.03 -> "+0.03", since "+0.0" would hide the sign; never "-0.0"."""
+    """Return a difference: 1.25 -> "+1.2"; 0.03 -> "+0.03", since "+0.0" would hide the sign; never "-0.0"."""
     if not math.isfinite(value):
         return MISSING
     digits += round(value, digits) == 0 != round(value, digits + 1)
@@ -41,7 +41,7 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def thousands(value: float | None) -> str:
-    """25600 -> "25.6k", 677000 -> "677k", 1921000 -> "1921k", as the paper prints rollouts."""
+    """Return a count as the paper prints rollouts: 25600 -> "25.6k", 677000 -> "677k", 1921000 -> "1921k"."""
     if value is None or not math.isfinite(value):
         return MISSING
     if value < 1000:
@@ -50,32 +50,33 @@ def thousands(value: float | None) -> str:
 
 
 def operations(value: float) -> str:
-    """2345678 -> "2.35e+06"; a missing value -> an en dash."""
+    """Return a number of operations: 2345678 -> "2.35e+06"; an en dash where there is none."""
     return f"{value:.3g}" if math.isfinite(value) else MISSING
 
 
 def p_number(value: float | None) -> str:
-    """0.0004 -> "< 0.001", 0.0432 -> "0.043", 0.432 -> "0.43"; missing -> an en dash."""
+    """Return a p-value: 0.0004 -> "< 0.001", 0.0432 -> "0.043", 0.432 -> "0.43"; an en dash where there is none."""
     return "< 0.001" if value is not None and value < 0.001 else number(value, 3 if value and value < 0.1 else 2)
 
 
 def p_value(value: float) -> str:
+    """Return :func:`p_number` with its symbol: "p = 0.043", "p < 0.001"."""
     shown = p_number(value)
     return f"p = {shown}" if shown[0].isdigit() else f"p {shown}"
 
 
 def span(values: Sequence[int]) -> str:
-    """{3} -> "3", {3, 5} -> "3 to 5"."""
+    """Return the range of numbers: {3} -> "3", {3, 5} -> "3 to 5"."""
     return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
 
 def counted(values: Sequence[int], noun: str) -> str:
-    """:func:`span` with its noun: "1 seed", "3 to 5 seeds"."""
+    """Return :func:`span` with its noun: "1 seed", "3 to 5 seeds"."""
     return f"{span(values)} {noun}{'' if max(values) == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """45 -> "45 s", 95 -> "1 min 35 s", 7500 -> "2 h 05 min", 200000 -> "2 d 7 h"."""
+    """Return seconds in words: 45 -> "45 s", 95 -> "1 min 35 s", 7500 -> "2 h 05 min", 200000 -> "2 d 7 h"."""
     whole = round(max(0.0, seconds))
     minutes, hours = whole // 60, whole // 3600
     if whole < 60:
@@ -102,7 +103,10 @@ def interval(low: float, high: float) -> str:
 
 
 def change(mean: float, low: float, high: float, form: Callable[[float], str] = signed) -> str:
-    """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)"; a missing one: an en dash."""
+    """Return a difference in points with its 95% interval, from low to high: "+1.2 (-0.3 to +2.7)".
+
+    A missing one is an en dash. form: how each number is written.
+    """
     return f"{form(mean)} ({form(low)} to {form(high)})" if math.isfinite(mean) else MISSING
 
 
@@ -117,7 +121,7 @@ def columns(name: str, estimate: Estimate | None, *fields: str) -> dict[str, flo
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
-    """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye.
+    """Write a CSV file with 6 significant digits: enough for any use, few enough to compare two files by eye.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front; a number is none.
     """

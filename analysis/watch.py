@@ -90,7 +90,7 @@ def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
 
 
 def watch(home: Path) -> None:
-    """Print the table of a scale's results."""
+    """Print the table of a scale's results. Raises UserError as :func:`rows_of`."""
     rows = rows_of(home)
     done, count = rows["done"].sum() + rows["evaluated"].sum(), 2 * rows["runs"].sum()
     shown = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done"), title_justify="left")
@@ -122,7 +122,7 @@ class ProgressLine(logging.Handler):
         if usual.stream.isatty() and not self.console.is_dumb_terminal:
             self.live = Live(console=self.console, get_renderable=self.words, refresh_per_second=1, transient=True)
             self.live.start()
-            usual.setStream(FileProxy(self.console, usual.stream))  # above the line
+            usual.setStream(FileProxy(self.console, usual.stream))  # what it says stands above the line
 
     def emit(self, record: LogRecord) -> None:
         """Count what Snakemake says, and hand on the rest."""

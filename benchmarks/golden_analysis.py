@@ -58,7 +58,7 @@ def figures(numbers: tuple[int, ...]) -> list[str]:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """Make everything in an empty folder; return its numbers by file."""
+    """Make everything in an empty folder; return its numbers by file. Raises RuntimeError where a command fails."""
     from analysis.__main__ import main  # before tests/ is on the path, which has a folder of this name
 
     sys.path.insert(0, str(ROOT / "tests"))
@@ -128,6 +128,7 @@ def differences(recorded: Mapping[str, Any], found: Mapping[str, Any], strict: b
 
 
 def same(known: Any, value: Any, strict: bool) -> bool:
+    """Return whether two values are equal; not strict: numbers within rounding, and digests are not compared."""
     if strict:
         return bool(known == value)
     if isinstance(value, list):

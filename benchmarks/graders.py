@@ -136,7 +136,11 @@ def report(
     graded: int,
     outputs: int,
 ) -> str:
-    """Write the text of docs/grader_disagreements.md."""
+    """Return the text of docs/grader_disagreements.md.
+
+    pairs: all answer pairs, of which ``graded`` were graded and ``rules`` counts the others; disagreements: of pairs;
+    adversarial, missed: disagreements of adversarial cases and of responses; outputs: the number of responses.
+    """
     lines = [
         "# Where the grader of mathematics and other people's labels disagree",
         "",

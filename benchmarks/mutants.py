@@ -59,6 +59,7 @@ def reason(reasons: dict[str, str], line: str) -> str | None:
 
 
 def mutmut(*words: str) -> str:
+    """Return what mutmut prints when it is called with these words."""
     run = subprocess.run(["mutmut", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return run.stdout + run.stderr
 

@@ -39,7 +39,7 @@ def timed(*words: str) -> tuple[float, str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        # named, as marking files as made asks for the GPUs of their jobs
+        # GPUs are named, as marking files as made asks for those of their jobs
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"},
     )
     if done.returncode:
@@ -106,7 +106,7 @@ TINY = (
 def table(code: Path, cores: str, target: str, settings: list[str], keep: Path | None = None) -> dict[str, float]:
     """Make a target from nothing with the code of a checkout; return what it took. Raises SystemExit on failure.
 
-    keep: an empty folder for the results, in place of a temporary one.
+    settings: KEY=VALUE after --config; keep: an empty folder for the results, in place of a temporary one.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = keep or Path(place)

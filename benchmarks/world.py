@@ -88,7 +88,8 @@ def against_generate(
 ) -> None:
     """Print tokens per second of ``generate``, of our general sampler and of the fast forward, and ratios to the first.
 
-    inputs: what ``generate`` takes of the prompts, padded on the left. Useful tokens are counted: up to the end token.
+    label: begins each line; group_size: samples of a prompt; inputs: what ``generate`` takes of the prompts, padded on
+    the left; rounds: measurements of each. Useful tokens are counted: up to the end token.
     """
     import torch
 
@@ -139,6 +140,7 @@ def spread(values: np.ndarray, form: str = "{:.2f}") -> str:
 
 
 def machine() -> str:
+    """Return the processor, cores, threads and torch in words."""
     import torch
 
     name = platform.processor() or platform.machine()

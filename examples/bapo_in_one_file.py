@@ -59,7 +59,7 @@ def loss(log_pi: Tensor, entropy: Tensor, log_alpha: Tensor, advantage: Tensor, 
     """Return minus the objective of equation 3 for a mini-batch of N responses.
 
     log_pi, log_alpha [N, RESPONSE]: log-probability of each token under the trained policy and under the policy that
-    sampled it, which is alpha for X1, pi_theta_t for X2 and alpha_B for X3. mask: 1 on tokens, 0 behind the end.
+    sampled it: alpha for X1, pi_theta_t for X2, alpha_B for X3. entropy: alike; advantage: [N]; mask: 0 behind the end.
     """
     a = advantage[:, None]
     rho = torch.exp(log_pi - log_alpha)  # the ratios below equation 3
@@ -151,7 +151,7 @@ def build_batch(
 def train(
     pi: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, problems: list[Problem], steps: int, seed: int
 ) -> None:
-    """Train the policy pi_theta in place."""
+    """Train the policy pi_theta on the problems for some steps, in place."""
     prompts = endless(problems, seed)
     alpha = copy.deepcopy(pi)  # the rollout policy begins as pi_theta_0
     optimizer = torch.optim.Adam(pi.parameters(), lr=RATE, betas=(0.9, 0.99))
@@ -202,7 +202,7 @@ def endless(problems: list[Problem], seed: int) -> Iterator[Problem]:
 def rollout(
     policy: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, problems: list[Problem], t: int
 ) -> list[Group]:
-    """Sample G responses to each problem from a policy, and grade them."""
+    """Sample G responses to each problem from a policy at step t, and grade them."""
     if not problems:
         return []
     texts = [x.prompt for x in problems]
@@ -266,7 +266,7 @@ def load() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase, list[Problem], li
 
 
 def accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, problems: list[Problem]) -> str:
-    """Return the share of right responses, G to each problem."""
+    """Return in words the share of right responses, G to each problem."""
     groups = rollout(model, tokenizer, problems, 0)
     return f"{100 * sum(g.mu for g in groups) / len(groups):.1f}% of {G} responses to each of {len(problems)} problems"
 

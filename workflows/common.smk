@@ -1,7 +1,8 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
 #
 # Snakemake has no public way for five things, so these reach into it, and each says why: require_targets,
-# unlimited_starts, limit_gpus, check_gpus and grouped here; progress.smk reads the jobs of its DAG and replaces its log's handler.
+# unlimited_starts, limit_gpus, check_gpus and grouped here; progress.smk reads the jobs of its DAG and replaces its
+# log's handler.
 
 import atexit
 import dataclasses
@@ -35,7 +36,7 @@ from bapo.sweeps import files as sweep_files
 
 
 def user_errors(function):
-    """Wrong input ends Snakemake with one sentence; any exception would bring its traceback along."""
+    """Let wrong input end Snakemake with one sentence; any exception would bring its traceback along."""
 
     @wraps(function)  # Snakemake passes what the signature names
     def checked(*arguments, **keywords):
@@ -49,7 +50,7 @@ def user_errors(function):
 
 @user_errors
 def hold_folders():
-    """One Snakemake at a time, in this folder and in the results, where another would delete what a job just wrote.
+    """Let one Snakemake work in this folder and in the results, where another would delete what a job just wrote.
 
     The kernel's lock ends with the process, so kill -9 leaves nothing to clean up.
     """
@@ -61,7 +62,7 @@ def hold_folders():
 
 @user_errors
 def check_claims():
-    """A wrong entry of the ledger ends the workflow before its runs instead of after them."""
+    """Let a wrong entry of the ledger end the workflow before its runs instead of after them."""
     from analysis.claims import entries
 
     entries.read()
@@ -109,8 +110,8 @@ def start_warm_process():
 
 
 def unlimited_starts():
-    """Snakemake's limit of 100 job starts a second has it look at all waiting jobs once a second for every job that has
-    ended, until it does little else (9.27). Nothing here starts jobs that fast."""
+    """Lift Snakemake's limit of 100 job starts a second, which nothing here reaches. With it Snakemake (9.27) looks at
+    all waiting jobs once a second for every job that has ended, until it does little else."""
     workflow.scheduler.job_rate_limiter = None
 
 
@@ -119,7 +120,7 @@ def limit_gpus():
 
     Each job then takes devices of its own (bapo/gpu/devices.py), also inside an allocation.
     """
-    if not workflow.is_main_process or workflow.nodes is not None:  # --jobs of a cluster
+    if not workflow.is_main_process or workflow.nodes is not None:  # nodes are the --jobs of a cluster
         return
     there, asked = len(devices.visible()), workflow.global_resources.get("gpu").value  # of --resources, or None
     if there:  # without one, check_gpus lets no job start that asks for one
@@ -131,7 +132,7 @@ def check_gpus():
     """Refuse a job that this machine has too few GPUs for, or an image that is not there, before any run begins."""
     if not workflow.is_main_process:
         return
-    for word in GPU_PYTHON:  # also where a cluster's nodes, which share this folder, start it days later
+    for word in GPU_PYTHON:  # a cluster's nodes, which share this folder, start it days later
         if word.endswith(".sif") and not Path(word).exists():
             cure = "build it with apptainer build containers/bapo.sif containers/bapo.def, or name its place"
             raise UserError(
@@ -147,13 +148,13 @@ def check_gpus():
         raise UserError(f"--config gpu_python={shlex.join(GPU_PYTHON)}: there is no {GPU_PYTHON[0]} here")
 
 
-HELD = ExitStack()  # until the process ends
+HELD = ExitStack()  # it is closed when the process ends
 # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
 gc.set_threshold(200_000, 50, 100)
 
 # in a project `bapo.yaml` holds where --config says nothing
 SETTINGS = user_errors(lambda: read_settings({**settings_of_project(), **config}))()
-#: by what jobs run: in the image where Snakemake takes one, else where Snakemake runs itself; and those on GPUs
+#: what jobs run by: the image's Python where Snakemake takes one, else Snakemake's own; jobs on GPUs may have another
 IN_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 PYTHON = ["python" if IN_IMAGE else sys.executable]
 GPU_PYTHON = [*SETTINGS.gpu_python] or PYTHON
@@ -209,8 +210,8 @@ def cell_of(wildcards):
 
 
 def configuration_of(wildcards):
-    """Return the configuration of a job: of a run, of what many runs build on, or of a sweep's runs. Good until the next is
-    asked for: the seeds of a method share one object, as copies take longer than all else that is done with them."""
+    """Return the configuration of a job: of a run, of what many runs build on, or of a sweep's runs. It is good until
+    the next is asked for: a method's seeds share one object, as copies take longer than all else done with them."""
     names, seed = cell_of(wildcards)
     config = run_configuration(**names)
     config.seed = seed
@@ -231,7 +232,7 @@ def study_identity(wildcards):
 
 
 def run_identity(wildcards):
-    """The seeds of a method differ in nothing else, which is asked for once."""
+    """Return the identity of a run. The seeds of a method differ in nothing else, which is asked for once."""
     names, seed = cell_of(wildcards)
     return identity.identity_of_seed(content_of_run(**names), seed)
 
@@ -244,7 +245,7 @@ def content_of_run(**names):
 
 @user_errors
 def sweep_identity(wildcards):
-    """A slot is asked again when its study has become another one; more trials do not concern those there are."""
+    """Return the identity of a sweep: slots are run again when it has changed, and not for further trials."""
     from bapo.sweeps import study
 
     return study.identity(sweep_of(wildcards.sweep), SETTINGS)
@@ -253,7 +254,7 @@ def sweep_identity(wildcards):
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
 # job is called, not what it means.
 def python(*words, needed=None):
-    """`python -m WORDS`, in a child of the warm process where there is one; a job on GPUs may have its own environment."""
+    """Return what says `python -m WORDS`: in a child of the warm process if there is one, or the Python for GPUs."""
 
     def call(wildcards, output, threads):
         if on_gpus(wildcards, needed):
@@ -289,7 +290,7 @@ def own_python():
 
 
 def bapo(command, *options, needed=None):
-    """`python -m bapo COMMAND` with the overrides that name the job's cell."""
+    """Return what says `python -m bapo COMMAND` with the overrides that name the job's cell."""
 
     def call(wildcards, output, threads):
         cell = dict(wildcards.items())
@@ -322,7 +323,7 @@ def on_gpus(wildcards, needed):
 
 @cache
 def grouped():
-    """Return whether a cluster's scheduler sees several jobs as one: where the profile says how many (group-components).
+    """Return whether a cluster's scheduler sees several jobs as one: where the profile has group-components.
 
     Inside such a job Snakemake has forgotten it, and would run the parts of the group one after the other.
     """

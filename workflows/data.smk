@@ -1,4 +1,4 @@
-# The problems of a task: training, probe and benchmarks, disjoint.
+# This makes the problems of a task: for training, the probe and the benchmarks, which have none in common.
 
 
 rule data:

@@ -1,4 +1,4 @@
-# What tables, figures, the ledger and the page are made of: which study each shows, and what makes it anew.
+# These functions say what tables, figures, the ledger and the page are made of, and what makes them anew.
 
 from bapo.project import code_digest_of, is_place, title
 from bapo.store.files import sha256
@@ -12,7 +12,7 @@ LEDGER = products.LEDGER
 
 
 def runs_of_study(name, curves):
-    """List every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
+    """List every run and base model of a study, with their evaluations; curves: of kept checkpoints too."""
     return lambda wildcards: study_of(name).summaries(SCALE, curves)
 
 
@@ -62,7 +62,7 @@ def shown_on_page():
 
 
 def analysis_identity(wildcards):
-    """Tables and figures take seconds: they are made again when any file of the suite changes."""
+    """Return the identity of tables and figures. They take seconds: any changed file of the suite makes them again."""
     return identity.code_identity()
 
 
@@ -75,20 +75,20 @@ def comparison_identity_of(study):
 
 
 def comparison_identity(wildcards):
-    """A comparison is made again when the study names other figures, or a project's code of one changes."""
+    """Return the identity of a comparison: other figures that a study names, or a project's code of one, change it."""
     return comparison_identity_of(wildcards.study)
 
 
 @user_errors
 def page_identity(wildcards):
-    """The page is also made again when its templates or the project's words change, and what it shows unasked."""
+    """Return the identity of the page, which has also its templates, the project's title and what it shows unasked."""
     templates = Path(products.__file__).parent.glob("templates/*")
     shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale)]
     return identity.digest([analysis_identity(wildcards), str(title()), *map(sha256, shown)])
 
 
 def little(wildcards, attempt):
-    """Megabytes of a job without a model."""
+    """Return the megabytes of a job without a model."""
     return attempt * resources.LITTLE
 
 

@@ -1,4 +1,4 @@
-# 32 samples of every benchmark problem from each final checkpoint and each base model; 8 from the kept checkpoints.
+# Final checkpoints and base models answer each benchmark problem 32 times by default, kept checkpoints 8 times.
 
 
 rule evaluate:
@@ -47,7 +47,7 @@ rule evaluate_base:
         "{params.call} 2>&1 | tee -i {log:q}"
 
 
-# Every kept checkpoint of a run. Its tables lie beside the declared output and stay: an interrupted curve goes on.
+# This evaluates every kept checkpoint of a run. Tables beside the declared output stay: an interrupted curve goes on.
 rule curve:
     input:
         DATA / "summary.json",

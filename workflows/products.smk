@@ -1,9 +1,9 @@
-# Tables, figures, the ledger and the report page. analysis/products.py lists them, and the files in experiments/study/
-# say which of them are made of which runs. They read run directories only.
+# Tables, figures, the ledger and the report page are made here. analysis/products.py lists them, and the files in
+# experiments/study/ say which of them are made of which runs. They read run directories only.
 
 
-# Short names: the files of a study (`figure6`), a table (`table2`), a figure, a sweep (`sweep_free_countdown`), and of
-# all figures, tables, comparisons and sweeps. They do no work.
+# These are short names: of the files of a study (`figure6`), a table (`table2`), a figure, a sweep
+# (`sweep_free_countdown`), and of all figures, tables, comparisons and sweeps. They do no work.
 for target, files in TARGETS.items():
 
     rule:
@@ -14,7 +14,7 @@ for target, files in TARGETS.items():
         localrule: True
 
 
-# All runs of a study with their evaluations, nothing drawn: `runs_figure6`.
+# `runs_figure6` makes all runs of a study with their evaluations, and draws nothing.
 for study_name in places.options("study"):
 
     rule:
@@ -96,7 +96,7 @@ rule figure:
         "{params.call} {wildcards.figure:q} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
-# Every method of a study beside the study's reference, with the figures that the study names.
+# This shows every method of a study beside the study's reference, with the figures that the study names.
 rule comparison:
     input:
         lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=False),
@@ -122,7 +122,7 @@ rule comparison:
         "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
-# A study's other tables: its gates and decisions, prompts by solve rate, specifications, asymptotes.
+# These are a study's other tables: its gates and decisions, prompts by solve rate, specifications, asymptotes.
 rule table_of_study:
     input:
         lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=True),
@@ -150,7 +150,7 @@ rule table_of_study:
         "{params.call} {wildcards.table:q} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
-# What tables and figures read of a study's runs, in one file for the repository: `evidence/laptop/table1.zip`.
+# This packs what tables and figures read of a study's runs, for the repository: `evidence/laptop/table1.zip`.
 rule evidence:
     input:
         lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=True),
@@ -172,7 +172,7 @@ rule evidence:
         "{params.call} --study {input.study:q} --out evidence 2>&1 | tee -i {log:q}"
 
 
-# Four rows of Table 1 with one seed, minutes after the start.
+# This shows four rows of Table 1 with one seed, minutes after the start.
 rule first_look:
     input:
         lambda wildcards: study_of(products.MAIN).first_look(SCALE),
@@ -195,7 +195,7 @@ rule first_look:
         "{params.call} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
-# How accuracy depends on the parameters of a sweep.
+# This shows how accuracy depends on the parameters of a sweep.
 rule robustness:
     input:
         sweep_runs,

@@ -1,4 +1,4 @@
-# What a reader sees first, while jobs run (analysis/watch.py) and at the end: results that exist, the log that says why.
+# A reader sees this first: a line while jobs run (analysis/watch.py), at the end results, or the log that says why.
 
 import subprocess
 
@@ -57,7 +57,7 @@ def show_progress():
     logger.removeHandler(usual)
     logger.addHandler(line)
     SHOWN.append(line)
-    atexit.register(line.end)  # where Snakemake ends without its hooks
+    atexit.register(line.end)  # Snakemake may end without its hooks
 
 
 def end_progress():
@@ -92,7 +92,7 @@ def closing_message():
 
 
 def failure_message(log):
-    """Which log to read: Snakemake's own log names that of the job which failed; the last, as a retry may have helped."""
+    """Say which log to read: of the job that failed last in Snakemake's log, as a retry may have helped others."""
     text = "".join(Path(name).read_text(encoding="utf-8") for name in log)
     failed = re.findall(r"^ {4}log: (.+?)(?: \(check log file|$)", text, re.MULTILINE)
     where = f"{failed[-1]} says why" if failed else "the first error above says why"

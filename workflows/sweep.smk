@@ -1,4 +1,4 @@
-# Sweeps (experiments/sweep/): one Optuna study each. A job is a slot, one trial of the study; the study itself, and the
+# A sweep (experiments/sweep/) is one Optuna study. A job is a slot, one trial of the study; the study itself, and the
 # runs of the trials, lie beside the declared outputs and stay. The rules import Optuna in their jobs only.
 
 

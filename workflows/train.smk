@@ -1,5 +1,5 @@
-# Reinforcement learning. Checkpoints lie beside the declared output, which Snakemake deletes before a rerun: they stay,
-# and an interrupted run goes on from the last one.
+# This is reinforcement learning. Checkpoints lie beside the declared output, which Snakemake deletes before a rerun:
+# they stay, and an interrupted run goes on from the last one.
 
 
 rule train:

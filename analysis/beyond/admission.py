@@ -72,7 +72,8 @@ def passing(group_size: int, c1: float) -> np.ndarray:
 def expected(weights: np.ndarray, correct: np.ndarray, tries: np.ndarray, group_size: int, c1: float) -> np.ndarray:
     """Return the chance [..., N] that eq. 6 admits each prompt if its policy is still the same.
 
-    weights: its policy's distribution of p [..., P]; correct, tries [N]: what the prompt has shown since it was stored.
+    weights: its policy's distribution of p [..., P]; correct, tries [N]: what the prompt has shown since it was stored;
+    group_size, c1: G and the threshold of eq. 6.
     """
     likelihood = GRID ** correct[:, None] * (1 - GRID) ** (tries - correct)[:, None]  # [N, P]
     again = passing(group_size, c1) @ binomial(group_size)
@@ -157,7 +158,7 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
 
 
 def of_method(block: Block, method: str, study: StudyFile) -> dict[int, Tries]:
-    """Return the re-evaluations of each seed that has any. Raises UserError naming a broken run."""
+    """Return the re-evaluations of each seed that has any. Raises UserError for a broken run or one without groups."""
     runs = {}
     for cell in block.methods[method]:
         c1 = reading.config(cell).get("method", {}).get("c1")
@@ -224,7 +225,7 @@ def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chan
 
 
 def x2_admission(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Return the figure and its data, in percent."""
+    """Return the figure and its data, in percent. Raises UserError where a run is unfinished or lacks its groups."""
     reading.require_runs(study)
     rows = []
     for block in study.blocks:

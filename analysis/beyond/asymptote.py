@@ -59,7 +59,7 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
         spent: what was spent at each of T checkpoints, from 0 on, rising [T].
         accuracy: fractions [T]; the first is R_0.
 
-    Raises UserError for fewer than four checkpoints after the first.
+    Raises UserError without step 0, or for fewer than four checkpoints after it.
     """
     from scipy.optimize import curve_fit
 
@@ -72,14 +72,14 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
     def curve(share: np.ndarray, asymptote: float, steepness: float, middle: float) -> np.ndarray:
         return Fit(start, asymptote, steepness, middle).at(share)
 
-    bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # of A, B, and c_mid as a share of all that was spent
+    bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # they bound A, B, and c_mid as a share of what was spent
     guess = (min(1.0, float(accuracy.max()) + 0.02), 1.0, 0.3)
     parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
     return Fit(start, float(parameters[0]), float(parameters[1]), float(parameters[2]) * end)
 
 
 def prediction_error(spent: np.ndarray, accuracy: np.ndarray) -> float:
-    """Return the end that a fit to the first half of what was spent predicts, minus the end that was seen."""
+    """Return the end that :func:`fit` predicts from the first half, minus the end seen. Raises UserError as it does."""
     half = spent <= spent[-1] / 2
     return float(fit(spent[half], accuracy[half]).at(spent[-1])) - float(accuracy[-1])
 
@@ -98,7 +98,7 @@ class Curves:
         return self.spent[rows].mean(axis=0), self.accuracy[rows].mean(axis=0)
 
     def measure(self, name: str, seeds: Sequence[int] | None = None) -> float:
-        """Return the asymptote, or the error of predicting the end from the first half, as a fraction."""
+        """Return the asymptote or, for another name, the prediction error, as a fraction. Raises UserError as fit."""
         mean = self.mean(seeds)
         return fit(*mean).asymptote if name == ASYMPTOTE else prediction_error(*mean)
 
@@ -106,7 +106,8 @@ class Curves:
 def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of SPENT.
 
-    Raises NotRecorded where checkpoints were not evaluated, or their cost was not recorded.
+    Raises NotRecorded where checkpoints were not evaluated, or their cost was not recorded, and UserError where the
+    benchmarks have other steps than each other.
     """
     cells = block.methods[method]
     if not all((cell.run / "curve").is_dir() for cell in cells):
@@ -124,10 +125,10 @@ def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
 
 
 def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DRAWS) -> Estimate:
-    """Return a measure of :meth:`Curves.measure`, or a difference of two, as a fraction.
+    """Return a measure (:meth:`Curves.measure`) of ``curves``, less that of ``minus`` if not None, as a fraction.
 
     Its standard error is the standard deviation over a bootstrap of the seeds, which both sides draw together, with
-    S - 1 degrees of freedom. Raises UserError where the two have other seeds.
+    S - 1 degrees of freedom. Raises UserError where the two have other seeds, or as :func:`fit`.
     """
     if minus is not None and minus.seeds != curves.seeds:
         raise UserError("two fits are compared by the same seeds; their runs have others")
@@ -144,7 +145,10 @@ def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DR
 
 
 def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw a row a task and model, a panel a cost: each method at its evaluated checkpoints, and the fit."""
+    """Draw a row a task and model, a panel a cost: each method at its evaluated checkpoints, and the fit.
+
+    Raises UserError where no method has evaluated checkpoints, or one has too few.
+    """
     study = with_curves(study)
     places = [(block, against) for block in study.blocks for against in SPENT]
     fig, panels = style.grid(frames.caption(study, "accuracy_by_cost"), len(places), 2, 2.4, "test accuracy (%)")

@@ -131,7 +131,7 @@ def _change(e: statistics.Estimate) -> str:
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """Write the table in every format; returns the files."""
+    """Write checkpoint_choice.csv, .md and .tex. Raises UserError where no method has evaluated checkpoints."""
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
         by_method = {m: rows(block, m, study) for m in block.methods if m in study.curves}

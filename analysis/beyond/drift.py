@@ -20,7 +20,7 @@ LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
 
 
 def drift(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Return the figure and its data, a row a run."""
+    """Return the figure and its data, a row a run. Raises UserError naming the runs that are not finished."""
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
     if frame.empty:
@@ -51,7 +51,7 @@ def _rows(block: Block, study: StudyFile) -> list[dict[str, Any]]:
     """Return a row a run: minus the reference's with its learning rate and steps, or else the plain reference's."""
     rows_of = results.collect(block, study)
     trained = {m: reading.config(cells[0]).get("train", {}) for m, cells in block.methods.items()}
-    # as configured, whatever a budget lets a run take
+    # they are as configured, whatever a budget lets a run take
     settings = {m: (float(t.get("learning_rate", np.nan)), int(t.get("steps") or 0)) for m, t in trained.items()}
     references = sorted((m for m in settings if m.split("+")[0] == study.reference), key=len)
     rows = []

@@ -90,6 +90,7 @@ class Gate(Quantity):
     family: ClassVar[str] = ""
 
     def verdict(self, estimate: Estimate, p: float) -> str:
+        """Return passed or failed. estimate: in points; p: its p-value, corrected over its family."""
         return "passed" if meets(estimate, self.must, p) else "failed"
 
     def words(self) -> tuple[str, str]:
@@ -109,6 +110,7 @@ class Decision(Quantity):
     contradiction: Rules
 
     def verdict(self, estimate: Estimate, p: float) -> str:
+        """Return support or contradiction, or undecided where both or neither are met. estimate, p: as of a gate."""
         met = [name for name in ("support", "contradiction") if meets(estimate, getattr(self, name), p)]
         return met[0] if len(met) == 1 else "undecided"
 
@@ -131,7 +133,7 @@ class Registered(Part):
 
 
 def registered(study: str) -> Registered:
-    """Read what the file of a study wrote down. Raises UserError where it has no gates."""
+    """Read what the file of a study wrote down. Raises UserError where it has no gates or a wrong field."""
     path = places.file_of("study", study)
     content = parse_yaml(path) if study and path.exists() else {}
     return read(Registered, {key: content[key] for key in Registered.model_fields if key in content}, path)
@@ -170,10 +172,14 @@ class RunsOfBlock:
 
     @cached_property
     def evaluated(self) -> dict[str, results.Result]:
+        """Return the evaluated rows of the block by method. Raises UserError naming a broken run."""
         return results.collect(self.block, self.study)
 
     def estimate(self, quantity: Quantity) -> Estimate:
-        """Return the estimate of a quantity over training seeds, in points."""
+        """Return the estimate of a quantity over training seeds, in points.
+
+        Raises UserError for a method without a run, for two without a common seed, and for what needs unit: base.
+        """
         if quantity.measure in get_args(OfCurves):
             of, minus = (self.curves(method) if method else None for method in (quantity.of, quantity.minus))
             assert of is not None
@@ -194,6 +200,7 @@ class RunsOfBlock:
         return statistics.clustered(100 * shares)
 
     def curves(self, method: str) -> asymptote.Curves:
+        """Return a method's accuracy by rollouts. Raises UserError without a run, NotRecorded without checkpoints."""
         self._require(method)
         return asymptote.read(self.block, method, self.study, "rollouts")
 
@@ -205,7 +212,8 @@ class RunsOfBlock:
     def values(self, quantity: Quantity, method: str) -> pd.Series:
         """Return the measure of each seed of a method, in points; of a share of the gain the accuracy.
 
-        The base model has the same number beside every seed.
+        The base model has the same number beside every seed. Raises UserError for a method without a run, or where
+        "never_solved" has no prompt; NotRecorded without probes, or where seeds cannot be compared across.
         """
         if method == BASE and quantity.measure in ("accuracy", "pass@32"):
             return self.accuracy(quantity, quantity.of, start=True)
@@ -228,7 +236,10 @@ class RunsOfBlock:
         return pd.Series(100 * shares, probed.seeds)
 
     def accuracy(self, quantity: Quantity, method: str, start: bool = False) -> pd.Series:
-        """Return accuracy, or pass@32, of each seed of a method in percent; start: of the model that it began with."""
+        """Return accuracy, or pass@32, of each seed of a method in percent; start: of the model that it began with.
+
+        Raises UserError for a benchmark that does not exist, NotRecorded without probes.
+        """
         if quantity.problems == "probe" and quantity.measure != "pass@32":
             probed = probes.read(self.block, method, self.study, "probe")
             correct = probed.at(probed.steps[0 if start else -1])
@@ -255,7 +266,10 @@ class RunsOfBases:
 
     @cached_property
     def evaluated(self) -> list[dict[str, results.Result]]:
-        """Return the rows of each base by method, those alone that all bases have."""
+        """Return the rows of each base by method, those alone that all bases have.
+
+        Raises UserError for one base, for methods with other seeds than each other, and for bases with other problems.
+        """
         every = [results.collect(block, self.study) for block in self.blocks]
         if len(every) < 2:
             raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
@@ -269,7 +283,10 @@ class RunsOfBases:
         return shared
 
     def estimate(self, quantity: Quantity) -> Estimate:
-        """Return the estimate of a quantity, in points, bases and problems random (``statistics.mean_over_seeds``)."""
+        """Return the estimate of a quantity, in points, bases and problems random (``statistics.mean_over_seeds``).
+
+        Raises UserError for a measure that is not of answers to the benchmarks, or as :meth:`of`.
+        """
         if quantity.measure not in get_args(OfAnswers) or quantity.problems == "probe":
             raise UserError(f"{self.study.name}: with unit: base a measure is of answers to the benchmarks")
         values = self.of(quantity, quantity.of)
@@ -286,7 +303,10 @@ class RunsOfBases:
         return statistics.mean_over_seeds(*values).tested.times(100)
 
     def of(self, quantity: Quantity, method: str) -> list[np.ndarray]:
-        """Return what the quantity is of, a table [bases, problems] a benchmark, averaged over a base's seeds."""
+        """Return what the quantity is of, a table [bases, problems] a benchmark, averaged over a base's seeds.
+
+        Raises UserError where a base lacks a run of the method, or as :attr:`evaluated`.
+        """
         if method not in self.evaluated[0]:
             path = places.file_of("study", self.study.name)
             raise UserError(f"{path}: {method} lacks a finished run from one of the bases; {self.study.command}")

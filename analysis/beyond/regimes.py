@@ -51,7 +51,7 @@ def compare(study: StudyFile) -> pd.DataFrame:
 
     Its error covers new problems and new seeds (problems alone where there is one seed). used: BAPO's share of what
     should be equal; p_seeds_only: the paired t test over seeds, on these problems; p_holm: over the study; title,
-    shown: for the page.
+    missed: for the page. Raises UserError naming a broken run.
     """
     rows, pairs = [], []
     for block in (b for b in study.blocks if study.reference in b.methods):
@@ -81,7 +81,7 @@ def _shown(row: pd.Series) -> str:
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """regimes.csv, .md and .tex. Raises UserError without a comparison."""
+    """Write regimes.csv, .md and .tex. Raises UserError where no base has runs to compare."""
     frame = compare(study)
     if frame.empty:
         wanted = ", ".join(method for method, _ in BUDGETS.values())

@@ -31,7 +31,7 @@ HEADER = ("Parameter", "From", "To", "Change", "p Holm")
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """row: of trials.json; accuracy: of each seed on every validation problem [S, n]."""
+    """A complete trial. row: of trials.json; accuracy: of each seed on every validation problem [S, n]."""
 
     row: Mapping[str, Any]
     accuracy: np.ndarray
@@ -43,7 +43,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class SweepRuns:
-    """content: of trials.json; reference: accuracies of the reference's runs of the same seeds [S, n].
+    """The runs of a sweep. content: of trials.json; reference: accuracies of the reference with the same seeds [S, n].
 
     complete: the trials with all seeds, the best first, of equal ones the earlier.
     """
@@ -103,7 +103,7 @@ def _probed(run: str, content: Mapping[str, Any]) -> pd.Series:
 
 
 def shown(value: Any) -> str:
-    """0.30000001 -> "0.3"."""
+    """Return a parameter's value as text, a number with three digits: 0.30000001 -> "0.3"."""
     return f"{value:.3g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -131,7 +131,7 @@ def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"kind": "parameter", "parameter": parameter["name"], "title": parameter["title"]}
         if sides := ends(sweep, parameter):
             (low, first), (high, last) = sides
-            e = estimate(last - first)  # of the same seeds and problems
+            e = estimate(last - first)  # both are of the same seeds and problems
             row |= {"from": low, "to": high} | text.columns("change", e, "low", "high")
             row["p"] = e.p
         rows.append(row)
@@ -145,7 +145,7 @@ def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
 
 
 def write(trials: Path, out: Path) -> list[Path]:
-    """Write robustness.md, .csv, .pdf, .png and .svg of the sweep whose ``trials.json`` is given."""
+    """Write robustness.md, .csv, .pdf, .png and .svg of the sweep of a ``trials.json``. Raises UserError as load."""
     sweep, page = load(trials), out / "robustness.md"
     c, changed, of_trials = sweep.content, changes(sweep), _rows(sweep)
     named = {"samples": c["validation"]["samples"], "problems": sweep.reference.shape[1]}

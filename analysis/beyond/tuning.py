@@ -35,7 +35,7 @@ def behind(best: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 
 def near(scores: Mapping[Variants, np.ndarray]) -> list[Variants]:
-    """Return the candidates that are less than one standard error behind the highest mean, that one first.
+    """Return the candidates that are at most one standard error behind the highest mean, that one first.
 
     scores: of one method, [S, n] each, on the same prompts.
     """
@@ -53,7 +53,10 @@ def choose(scores: Mapping[Variants, np.ndarray]) -> Variants:
 
 
 def candidates(block: Block, study: StudyFile) -> list[list[dict[str, Any]]]:
-    """Return each method's candidates, the plain one first: a row each, in percent and points."""
+    """Return each method's candidates, the plain one first: a row each, in percent and points.
+
+    Raises UserError where a run is not finished, or the seeds of a candidate were probed on different prompts.
+    """
     grouped: dict[str, dict[Variants, str]] = {}
     for candidate in sorted(block.methods, key=lambda m: m.count("+")):
         method, *variants = candidate.split("+")
@@ -139,7 +142,7 @@ def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], stud
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """Write the table in every format; returns the files."""
+    """Write tuning.csv, .md and .tex. Raises UserError as :func:`candidates`."""
     every, tables = list[dict[str, Any]](), []
     for block in study.blocks:
         methods = candidates(block, study)

@@ -53,7 +53,7 @@ def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
     """Return what each source adds to the variance of the average of several benchmarks, outcomes [S, n, K] each.
 
     Problems and samples of benchmarks are independent; one trained model answers all of them, so the seeds' part is of
-    their averages. The parts sum to the squared standard error of the average.
+    their averages. The parts sum to the squared standard error of the average. Raises ValueError as components.
     """
     parts = dict.fromkeys(SOURCES, 0.0)
     for y in benchmarks:
@@ -69,7 +69,10 @@ def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
 
 
 def for_half(parts: Mapping[str, float], kind: str, now: int) -> float:
-    """Return how many problems or seeds alone halve the standard error; NaN where no number does."""
+    """Return how many problems or seeds (kind) alone halve the standard error; NaN where no number does.
+
+    parts: of :func:`contributions`; now: how many there are.
+    """
     total, falling = float(np.nansum(list(parts.values()))), float(np.nansum([parts[source] for source in FALLS[kind]]))
     room = total / 4 - (total - falling)
     return math.ceil(now * falling / room - 1e-9) if room > 0 and not math.isnan(parts["seed"]) else math.nan

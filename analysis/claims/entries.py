@@ -51,6 +51,7 @@ class Rule(BaseModel):
         return self
 
     def text(self) -> str:
+        """Return the rule in words."""
         ((kind, value),) = self.model_dump(exclude_none=True, exclude={"tolerance"}).items()
         words = {
             "always": "always: 100%, without an exception",
@@ -108,6 +109,7 @@ class Claim(BaseModel):
 
     @property
     def question(self) -> Query:
+        """Return the query of an entry that names one."""
         return QUERIES[self.query["name"]]
 
     @property
@@ -122,6 +124,7 @@ class Claim(BaseModel):
         return None if isinstance(self.paper, str) else self.paper
 
     def methods(self) -> list[str]:
+        """Return the methods that the query compares, BASE and CHANCE among them."""
         return [*names(self.query.get("of")), *names(self.query.get("over"))]
 
 

@@ -66,7 +66,10 @@ class LedgerLine:
 
 
 def ledger(claims: Sequence[Claim], studies: Mapping[str, StudyFile]) -> list[LedgerLine]:
-    """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
+    """Return all lines, claim by claim. Raises UserError naming a broken run.
+
+    studies: by name; one that a claim names and is not here counts as not run.
+    """
     cache: dict[tuple[str, ...], Any] = {}
     config = next((s.config for s in studies.values()), ())
     scale = next((s.scale for s in studies.values()), "")
@@ -94,7 +97,7 @@ def _lines(claim: Claim, studies: Mapping[str, StudyFile], cache: dict[tuple[str
         return [_without(claim, f"no runs; {reason}", missing=True)]
     lines = [_line(claim, block, study, cache) for block in blocks]
     if claim.not_testable and next(iter(studies.values())).scale not in claim.scales:
-        only = Judgement(NOT_TESTABLE, claim.not_testable)  # measured, and not judged
+        only = Judgement(NOT_TESTABLE, claim.not_testable)  # it is measured, and not judged
         return [replace(x, verdict=replace(only, part=x.verdict.part)) if x.parts else x for x in lines]
     there = {block.task for block in blocks}
     lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in there]

@@ -74,7 +74,10 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
 
 
 def of_result(result: OverSeeds, unit: str, note: str = "", margin: float = float("nan")) -> Measure:
-    """Return a mean or a difference of fractions over problems and seeds, in points or percent (so margin, too)."""
+    """Return the measure of a mean or a difference of fractions, times 100.
+
+    unit: points or %; note: for the reader; margin: of equivalence, in this unit.
+    """
     both, problems = result.both, result.problems
     stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")

@@ -90,7 +90,8 @@ Function = Callable[..., Measure]
 def query(evaluated: bool = False, beside: tuple[str, ...] = ()) -> Callable[[Function], Function]:
     """Register a function ``(view, a[, b], *, ...) -> Measure`` under its name.
 
-    An entry gives ``of`` for a, ``over`` for b, and its keywords. b with a default: `over` may be left out.
+    An entry gives ``of`` for a, ``over`` for b, and its keywords. b with a default: `over` may be left out. It raises
+    NotRecorded where the runs of the view do not hold what it asks for. evaluated, beside: as in :class:`Query`.
     """
 
     def register(function: Function) -> Function:
@@ -119,14 +120,17 @@ def _minus(view: ClaimView, a: str, x: Side, b: str, y: Side) -> Measure:
 
 @query(evaluated=True, beside=(BASE,))
 def accuracy_difference(view: ClaimView, a: str, b: str, *, column: str = AVERAGE) -> Measure:
-    """a minus b, in points of accuracy (column: a benchmark; else the mean of all)."""
+    """Return a minus b in points of accuracy. column: a benchmark; by default the mean of all."""
     minus = _minus(view, a, view.accuracy(a, column), b, view.accuracy(b, column))
     return replace(minus, margin=view.margin(column))
 
 
 @query()
 def curve_difference(view: ClaimView, a: str, b: str) -> Measure:
-    """a minus b in points of accuracy, mean over the evaluated checkpoints after the start that both have."""
+    """Return a minus b in points of accuracy, the mean over the evaluated checkpoints after the start.
+
+    Raises NotRecorded where the two have none in common.
+    """
     curves = [view.curves(m) for m in (a, b)]
     steps = sorted(set.intersection(*(set(c.steps) for side in curves for c in side)) - {0})
     if not steps:
@@ -137,7 +141,10 @@ def curve_difference(view: ClaimView, a: str, b: str) -> Measure:
 
 @query(evaluated=True, beside=(BASE,))
 def relative_gain(view: ClaimView, a: str, b: str | list[str], *, pooled: bool = False) -> Measure:
-    """100 (a / b - 1): the gain as a percentage of b's accuracy. pooled: of the mean of all that `over` names."""
+    """Return 100 (a / b - 1), the gain in percent of b's accuracy. pooled: of the mean of all that `over` names.
+
+    Raises NotRecorded where b has no correct answer, or what is pooled no training seed in common.
+    """
     others = names(b)
     title, sides = ", ".join(map(view.title, others)), [view.accuracy(m) for m in others]
     y = sides[0]
@@ -150,7 +157,7 @@ def relative_gain(view: ClaimView, a: str, b: str | list[str], *, pooled: bool =
     top, bottom = points(x.tables) / 100, points(y.tables) / 100
     if not bottom > 0:
         raise NotRecorded(f"{title} has no correct answer")
-    # delta method: the error of x / y is that of x - (x / y) y, over y
+    # by the delta method the error of x / y is that of x - (x / y) y, over y
     residual = statistics.difference(x, replace(y, tables=[top / bottom * t for t in y.tables]))
     problems, both = (replace(e, mean=top / bottom - 1, se=e.se / bottom) for e in (residual.problems, residual.both))
     gain = replace(residual, problems=problems, both=both, falling=residual.falling / bottom**2)
@@ -237,9 +244,9 @@ def degraded_prompts(
 ) -> Measure:
     """Return the share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
 
-    noise: no number where two samplings of the UNCHANGED base already show more than this many percent, or where that
-    is not known. It cannot be subtracted: a model that improves elsewhere has fewer falls by chance, which would hide
-    what it forgets.
+    noise: raises NotRecorded where two samplings of the UNCHANGED base already show more than this many percent, or
+    where that is not known. It cannot be subtracted: a model that improves elsewhere has fewer falls by chance, which
+    would hide what it forgets.
     """
 
     def share(p: Probes, step: int, count: Count) -> np.ndarray:
@@ -256,9 +263,10 @@ def degraded_prompts(
 
 @query(beside=(BASE,))
 def probe_difference(view: ClaimView, a: str, b: str, *, at: Literal["first", "last"] = "last") -> Measure:
-    """a minus b in accuracy on the probed prompts, held out, in points.
+    """Return a minus b in points of accuracy on the probed held-out prompts.
 
-    at: last, or first (the first probed step after the base). b = base: step 0 of the same runs.
+    at: last, or first (the first probed step after the base). b = base: step 0 of the same runs. Raises NotRecorded
+    where b was not probed at this step of a.
     """
     x = view.probes(a, HELD_OUT)
     y = x if b == BASE else view.probes(b, HELD_OUT)

@@ -51,13 +51,13 @@ def _cost(view: ClaimView, method: str, quantity: str) -> dict[int, float]:
     if quantity == WITHOUT_REFERENCE and has_reference_pass(settings):
         if "value_clip" in settings["method"]:
             raise NotRecorded(f"{view.title(method)} has a critic, whose operations hide those of the reference")
-        less = 0.5  # forwards over the trained tokens: 2 operations a parameter and token against 4 backwards
+        less = 0.5  # a forward takes 2 operations a parameter and trained token, a backward 4
     return {s: float(sum(t[p] for p in parts) - less * t.get("backward_flops", 0.0)) for s, t in totals.items()}
 
 
 @query()
 def cost_ratio(view: ClaimView, a: str, b: str, *, quantity: Quantity = "rollouts") -> Measure:
-    """a / b in a quantity.
+    """Return a / b in a quantity. Raises NotRecorded where the runs do not record it, or share no training seed.
 
     flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
     """
@@ -76,7 +76,7 @@ def _share(view: ClaimView, method: str, columns: list[str], share: Callable[[pd
 
 @query()
 def batch_fill(view: ClaimView, a: str) -> Measure:
-    """Groups in the training batch as a share of the configured batch B, mean over the steps."""
+    """Return the groups in the training batch as a share of the configured batch B, the mean over the steps."""
     return _share(view, a, ["batch_groups"], lambda f, size: f["batch_groups"].mean() / size)
 
 
@@ -100,9 +100,10 @@ def fresh_kept(view: ClaimView, a: str) -> Measure:
 
 @query()
 def x2_admission(view: ClaimView, a: str, *, stored: int | None = None) -> Measure:
-    """Share of re-evaluated hard prompts that eq. 6 admits, minus an unchanged policy's (analysis/beyond/admission.py).
+    """Return the share of re-evaluated hard prompts that eq. 6 admits, minus an unchanged policy's.
 
-    stored: only prompts whose stored group had this many correct answers.
+    analysis/beyond/admission.py estimates both. stored: only prompts whose stored group had this many correct answers.
+    Raises NotRecorded where no such prompt was re-evaluated.
     """
     rows = {row["stored"]: row for row in view.admissions(a)}
     if stored not in rows:
@@ -134,7 +135,10 @@ def series_ratio(
     window: list[float] | None = None,
     reduce: Literal["mean", "max", "roughness"] = "mean",
 ) -> Measure:
-    """a / b in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
+    """Return a / b in the mean, max or roughness (``reduce``) of a column of steps.parquet.
+
+    window: from, to, as shares of the run. Raises NotRecorded where the column is not recorded, or no seed is shared.
+    """
     first, last = window or (0, 1)
     sides: dict[str, dict[int, float]] = {a: {}, b: {}}
     for method, by_seed in sides.items():
@@ -152,7 +156,10 @@ def series_ratio(
 
 @query()
 def constants_finite(view: ClaimView, a: str) -> Measure:
-    """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
+    """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive.
+
+    Raises NotRecorded where a run has no step with all three.
+    """
     shares, largest = [], np.zeros(3)
     for frame in view.tables(a, STEPS, ["k1", "k2", "k3"]).values():
         k = frame.dropna().to_numpy(np.float64)
@@ -167,7 +174,8 @@ def constants_finite(view: ClaimView, a: str) -> Measure:
 def bound_can_be_positive(view: ClaimView, a: str) -> Measure:
     """Return the share of trained groups for which eq. 20's bound, at its best over all new policies, is above 0.
 
-    At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.
+    At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy. Raises
+    NotRecorded where a run trained on no group with a reward variance.
     """
     shares, best = [], -np.inf
     for frame in view.tables(a, GROUPS, ["mean", "used"]).values():

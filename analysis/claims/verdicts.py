@@ -25,8 +25,8 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True)
 class Judgement:
-    """part: the comparison that decides; p: two-sided, of its distance to the rule's number, NaN where nothing varies;
-    size: "", "as stated", "smaller", "larger" (against the paper's number, where the rule has a tolerance)."""
+    """A verdict. part: the comparison that decides; p: two-sided, of its distance to the rule's number, NaN where
+    nothing varies; size: "", "as stated", "smaller", "larger" (than the paper's number, by the rule's tolerance)."""
 
     verdict: str
     reason: str
@@ -36,7 +36,7 @@ class Judgement:
 
 
 def band(rule: Rule, paper: float | None, margin: float = math.nan) -> Band:
-    """(low, high) of what the claim allows; infinite on an open side. margin: of equivalence."""
+    """Return low and high of what the claim allows, infinite if open. paper: its number; margin: of equivalence."""
     if rule.equal:
         return -margin, margin
     if rule.above is not None:
@@ -53,7 +53,7 @@ def band(rule: Rule, paper: float | None, margin: float = math.nan) -> Band:
 
 def side(estimate: Estimate, low: float, high: float) -> int:
     """Return +1 if the interval lies inside, -1 if outside, 0 if neither or if there is no interval."""
-    if estimate.se == 0:  # no spread: the number itself; a bound of an open band must be exceeded
+    if estimate.se == 0:  # without spread the number decides, which must exceed the bound of an open band
         closed = math.isfinite(low) and math.isfinite(high)
         return 1 if low < estimate.mean < high or (closed and low <= estimate.mean <= high) else -1
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
@@ -69,7 +69,7 @@ def _gap(value: float, low: float, high: float) -> float:
 
 
 def p_value(estimate: Estimate, low: float, high: float) -> float:
-    """Two-sided p of "the true value is the nearest edge"; without any spread 0."""
+    """Return the two-sided p of "the true value is the nearest edge"; 0 without any spread."""
     gap = _gap(estimate.mean, low, high)
     return 0.0 if estimate.se == 0 else Estimate(gap, estimate.se, estimate.df).p
 
@@ -85,7 +85,7 @@ def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = Non
     bands = {part: band(rule, paper, m.margin) for part, m in measures.items()}
     sides = {part: side(m.estimate, *bands[part]) if m.seeds > 1 else 0 for part, m in measures.items()}
     ps = {part: p_value(m.estimate, *bands[part]) for part, m in measures.items()}
-    if rule.equal:  # inside by two one-sided tests
+    if rule.equal:  # two one-sided tests say what is inside
         inside = {part for part, m in measures.items() if _equivalent(m)}
         sides = {part: 1 if part in inside else min(0, s) for part, s in sides.items()}
         ps = {part: p / 2 if part in inside else p for part, p in ps.items()}

@@ -29,7 +29,7 @@ Read = TypeVar("Read", reading.Outcomes, reading.Curve)
 class ClaimView:
     """One task and model with the finished runs of it.
 
-    kept: what was read of runs, once for all claims; problems: those of every set that a query looked at; what it
+    cache: what was read of runs, once for all claims; problems: those of every set that a query looked at; what it
     compares must have the same ones.
     """
 
@@ -39,11 +39,12 @@ class ClaimView:
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
+        """Return a method's title, or words for BASE and CHANCE."""
         known = {BASE: "the base", CHANCE: "the unchanged base"}
         return known.get(method) or self.block.plain_title(method)
 
     def beside(self, a: str, x: float, b: str, y: float) -> str:
-        """Return the numbers of two methods in words."""
+        """Return in words the number x of a method a and y of b."""
         x_words, y_words = (text.thousands(n) if 1e3 <= n < 1e9 else f"{n:.3g}" for n in (x, y))
         return f"{self.title(a)} {x_words}, {self.title(b)} {y_words}"
 
@@ -56,7 +57,7 @@ class ClaimView:
         return made
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
-        """Raises NotRecorded where another method of the query has other problems of the set ``name``."""
+        """Raise NotRecorded where another method of the query has other problems of the set ``name``."""
         if self.problems.setdefault(name, problems) != problems:
             raise NotRecorded(f"the runs of {self.title(method)} have other problems of {name} than those beside them")
 
@@ -76,7 +77,10 @@ class ClaimView:
         return series
 
     def accuracy(self, method: str, column: str = AVERAGE) -> Side:
-        """Problems' means [S, n] of one benchmark or of each."""
+        """Return the problems' means [S, n] of one benchmark (its name or the paper's), or of each.
+
+        Raises NotRecorded for a base without evaluation, for no such benchmark, and as :meth:`require_same`.
+        """
         base = self.block.base
         if method == BASE and base is None:
             raise NotRecorded("the base model has not been evaluated")
@@ -93,14 +97,14 @@ class ClaimView:
         return results.margin(self.block, ends[0] - ends[1])
 
     def curves(self, method: str) -> list[reading.Curve]:
-        """Return the kept checkpoints of all seeds on each benchmark."""
+        """Return the kept checkpoints of all seeds on each benchmark. Raises NotRecorded where a seed lacks them."""
         cells = self.block.methods[method]
         if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
             raise NotRecorded(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
         return self._benchmarks(method, AVERAGE, cells, reading.curves)
 
     def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
-        """Columns of one table of each seed. Raises NotRecorded where the runs do not record one of them."""
+        """Return columns of one table of each seed. Raises NotRecorded where the runs do not record one of them."""
         frames = {}
         for cell in self.block.methods[method]:
             frame = self._once(name, [cell], partial(reading.table, cell, name, self.study))
@@ -114,12 +118,15 @@ class ClaimView:
         return {seed: summary.get("totals", {}) for seed, summary in summaries.items()}
 
     def admissions(self, method: str) -> list[dict[str, Any]]:
-        """X2's admission beside that of an unchanged policy."""
+        """Return X2's admission beside that of an unchanged policy (:func:`analysis.beyond.admission.admissions`)."""
         runs = partial(admission.of_method, self.block, method, self.study)
         return self._once("admissions", self.block.methods[method], lambda: admission.admissions(runs()))
 
     def probes(self, method: str, probed: str) -> Probes:
-        """Raises NotRecorded where there is no table [S, n] of them at step 0 and a later step."""
+        """Return the probes of a method on the set ``probed``.
+
+        Raises NotRecorded where there is no table [S, n] of them at step 0 and a later step.
+        """
         read = partial(read_probes, self.block, method, self.study, probed)
         probes = self._once(f"probe {probed}", self.block.methods[method], read)
         if len(probes.steps) < 2 or probes.steps[0] != 0:

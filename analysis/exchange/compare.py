@@ -34,7 +34,7 @@ def compare(a: Path, b: Path) -> pd.DataFrame:
     """
     with TemporaryDirectory() as unpacked:
         packed = {p: evidence.unpack(p, Path(unpacked, side)) for p, side in ((a, "a"), (b, "b")) if p.suffix == ".zip"}
-        study = next((file.stem for file in packed.values()), "*")  # of a portion the whole study's
+        study = next((file.stem for file in packed.values()), "*")  # of a portion it is the whole one
         first, second = (_rows(p, packed[p].parents[1] if p in packed else p, study) for p in (a, b))
     both = [key for key in first if key in second]
     if not both:

@@ -39,7 +39,7 @@ def homes(folder: Path) -> list[Path]:
 class Packed:
     """What goes into a crate.
 
-    files: name in the crate -> the file; left_out: runs that have not finished; ended: when runs did.
+    files: name in the crate -> the file; left_out: unfinished runs; ended: when runs did; titles: of studies.
     """
 
     files: dict[str, Path] = field(default_factory=dict)
@@ -60,7 +60,10 @@ class Packed:
                 self.files[f"{name}/{n}"] = path
 
     def seal_run(self, run: Path, name: str) -> None:
-        """Add manifest, configuration and fingerprinted files, checked, of a finished run and of its evaluations."""
+        """Add manifest, configuration and fingerprinted files of a finished run and of its evaluations.
+
+        Raises UserError naming a file that is not what was written.
+        """
         for part in ("", "eval", "curve"):
             folder, within = run / part, str(Path(name, part))
             if (folder / SUMMARY).exists():
@@ -106,7 +109,10 @@ def collect(home: Path) -> Packed:
 
 
 def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
-    """Write a crate to the folder ``out``, which does not exist, and return the SHA-256 of its list of sums."""
+    """Write a crate to the folder ``out``, which does not exist, and return the SHA-256 of its list of sums.
+
+    license: its URL. Raises UserError where ``rocrate`` is not installed.
+    """
     require_extra("crates", "rocrate")
     from rocrate.rocrate import ROCrate
 

@@ -183,7 +183,7 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
     for place, record in log.records.items():
         reward = next((name for name in names["reward_mean"] if record.get(name) is not None), None)
         if reward is None:
-            continue  # validation, or another program's line
+            continue  # it is of a validation, or another program's line
         try:
             if not math.isfinite(float(record[reward])):
                 raise ValueError(f"{reward} is {record[reward]}")
@@ -292,7 +292,7 @@ def _require_imported(folder: Path) -> None:
 
 
 def is_imported(folder: Path) -> bool:
-    """Return whether the manifest of a run or an evaluation says that it was imported."""
+    """Return whether the manifest of a folder says that it was imported. Raises UserError for a damaged manifest."""
     manifest = folder / MANIFEST
     return manifest.exists() and isinstance(read_json(manifest).get("imported"), list)
 
@@ -320,7 +320,7 @@ def _write_study(folder: Path) -> None:
     for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
         model, method, seed = summary.parent.relative_to(folder).parts
         if not (re.fullmatch("seed[0-9]+", seed) and is_imported(summary.parent)):
-            continue  # a copy of a run under another name, or a run of another kind
+            continue  # it is a copy of a run under another name, or a run of another kind
         cell = {"task": folder.name, "model": model, "method": method, "method_title": method}
         cells.append(cell | {"seed": int(seed.removeprefix("seed")), "run": str(summary.parent)})
     note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."

@@ -1,4 +1,7 @@
-"""The paper's figures: a function each, named by figure and content, that returns (Figure, DataFrame of its data)."""
+"""The paper's figures: a function each, named by figure and content, that returns (Figure, DataFrame of its data).
+
+Each raises UserError naming the runs that are missing, and NotRecorded where a run does not hold what is drawn.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def function(name: str) -> Any:
 
 
 def draw(name: str, study: StudyFile, out: Path, stem: str = "") -> list[Path]:
-    """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. stem: not NAME.
+    """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv of a study's runs to ``out``. stem: in the place of NAME.
 
     Raises UserError naming the runs that are missing and the command that makes them.
     """

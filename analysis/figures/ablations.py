@@ -97,7 +97,10 @@ def accuracy_rows(block: Block, ends: ByMethod) -> pd.DataFrame:
 
 
 def dots(axes: Axes, block: Block, ends: ByMethod, labels: Mapping[str, str]) -> None:
-    """Draw the accuracy of each method of ``labels`` in percent, from the top, with its curve's look."""
+    """Draw the accuracy of each method of ``labels`` in percent, from the top, with its curve's look in the block.
+
+    ends: of :func:`accuracies`; labels: method -> its name on the axis.
+    """
     looks = {m: style.method_line(m, i) for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
         if method in ends:

@@ -49,17 +49,17 @@ def _caption(study: StudyFile, read: Collection[Probes], *keys: str, counts: str
 
 
 def figure1_accuracy_groups(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """GRPO on mathematics, before and after training."""
+    """Draw GRPO on mathematics, before and after training."""
     return _tracking(frames.part(study, ("mathematics",), ("grpo",)), MOVED)
 
 
 def figure7_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Mathematics, along training."""
+    """Draw GRPO, DAPO and BAPO on mathematics, along training."""
     return _tracking(frames.part(study, ("mathematics",), SHOWN), IMPROVED)
 
 
 def figure13_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Countdown and geometry, along training."""
+    """Draw GRPO, DAPO and BAPO on Countdown and geometry, along training."""
     return _tracking(frames.part(study, ("countdown", "geometry"), SHOWN), IMPROVED)
 
 

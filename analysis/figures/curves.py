@@ -134,7 +134,7 @@ Panel = tuple[Block, str, Sequence[str], str]
 
 
 def figure5_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """BAPO against GRPO, its mini test against GRPO, BAPO against DAPO, on what stands for AIME 2024."""
+    """Draw BAPO against GRPO, its mini test against GRPO, BAPO against DAPO, on what stands for AIME 2024."""
     study = with_curves(study, [m for pair in PAIRS for m in pair])
     panels = list[Panel]()
     for block in study.blocks:
@@ -146,14 +146,14 @@ def figure5_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 
 def figure12_test_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """GRPO, DAPO and BAPO, a panel a task and model, on what stands for AMC, CD-4 and the Geometry3K test."""
+    """Draw GRPO, DAPO and BAPO, a panel a task and model, on what stands for AMC, CD-4 and the Geometry3K test."""
     study = with_curves(study, SHOWN)
     places = [(b, _benchmark(b, BENCHMARKS.get(b.task, ""))) for b in study.blocks]
     return _draw([(b, name, list(b.methods), b.title) for b, name in places], study)
 
 
 def figure16_ppo(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
+    """Draw PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
     study = with_curves(study, PPO)
     return _draw([(b, _benchmark(b, AIME), list(b.methods), b.title) for b in study.blocks], study, stars=True)
 

@@ -48,7 +48,7 @@ def recorded(study: StudyFile, measures: Sequence[str]) -> pd.DataFrame:
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred moving average of [T] or [S, T] along the last axis; shorter at the ends, so that no step is lost."""
+    """Return the centred moving average of [T] or [S, T] along the last axis, shorter at the ends to lose no step."""
     values = np.asarray(values, dtype=np.float64)
     half = window // 2
     total = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)

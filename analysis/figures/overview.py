@@ -102,7 +102,7 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
 
 
 def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM) -> list[Path]:
-    """Write the picture and its data."""
+    """Write the picture and its data under the name ``stem``. Raises UserError naming a broken run."""
     frame = data(studies)
     with style.settings():
         fig = _figure(frame) if len(frame) else style.nothing("No study here has two runs of BAPO and two of GRPO.")[0]
@@ -112,7 +112,7 @@ def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM) -> list[Pat
 def _figure(frame: pd.DataFrame) -> Figure:
     pairs = pd.Series(list(zip(frame["method"], frame["reference"], strict=True)))
     shown = [pair for pair in PAIRS if pair in set(pairs)]
-    places = frame.index + 1.4 * pairs.map(shown.index) + 1  # a heading above each pair
+    places = frame.index + 1.4 * pairs.map(shown.index) + 1  # a heading stands above each pair
     fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
     axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
     for pair in shown:

@@ -40,7 +40,7 @@ class PrintedCell:
 
 
 def parse(text: str) -> PrintedCell | None:
-    """ "62.90" -> 62.90 with two digits; "677k" -> 677000 with -3; what is no number -> None."""
+    """Read a printed number: "62.90" is 62.90 with two digits, "677k" 677000 with -3; None for what is no number."""
     body = text.removesuffix("k")
     try:
         value = float(body)
@@ -91,6 +91,7 @@ class PrintedBlock(BaseModel):
         return {name: title for name, title in self.columns.items() if any(name in row.cells for row in self.rows)}
 
     def row(self, method: str) -> PrintedRow | None:
+        """Return a method's row, or None where the paper has none."""
         return next((row for row in self.rows if row.method == method), None)
 
     def printed(self, method: str, column: str) -> str | None:
@@ -127,7 +128,7 @@ class Published:
         return [(block, row) for block in self.blocks for row in block.rows]
 
     def pairs(self, of: str, over: str, column: str) -> Iterator[tuple[PrintedBlock, PrintedCell, PrintedCell]]:
-        """(block, cell of one row, cell of the other) for every block that prints both."""
+        """Yield (block, cell of ``of``, cell of ``over``) for every block that prints both methods in a column."""
         for block in self.blocks:
             a, b = (row.cells.get(column) if (row := block.row(name)) else None for name in (of, over))
             if a and b:
@@ -144,7 +145,7 @@ def read(name: str) -> dict[str, Any]:
 
 @lru_cache
 def table1(folder: Path = FOLDER) -> dict[str, PrintedBlock]:
-    """Return every model of Table 1 by its key, in the paper's order."""
+    """Return every model of Table 1 by its key, in the paper's order. Raises UserError naming file and field."""
     path = folder / "table1.yaml"
     blocks: list[PrintedBlock] = validate.read(list[PrintedBlock], validate.parse_yaml(path)["models"], path)
     return {block.key: block for block in blocks}

@@ -15,7 +15,7 @@ def write(name: str, study: StudyFile, out: Path) -> list[Path]:
     from analysis.reading import NotRecorded, require_runs
 
     table = (products.TABLES | products.OTHERS)[name]
-    if name != products.FIRST_LOOK:  # which is made before the others' runs
+    if name != products.FIRST_LOOK:  # it is made before the others' runs
         require_runs(study)
     files = import_module(f"analysis.{table.made_by}").write(study, out)
     for figure in products.compared_with(study.name) if name == products.COMPARISON else ():

@@ -41,7 +41,7 @@ def compare(study: StudyFile) -> pd.DataFrame:
     """Return the frame of a study, in each block the base model first, then the reference.
 
     It has the further columns changed: a list; short: the seeds whose run ended before it had used its budget, and
-    their number; X2, X3: percent of the groups that a method trains on.
+    their number; X2, X3: percent of the groups that a method trains on. Raises UserError naming a broken run.
     """
     frame = results.frame(study)
     last = (frame["method"] != BASE) * (1 + (frame["method"] != study.reference))
@@ -68,7 +68,7 @@ def dose(cells: Sequence[StudyRun], study: StudyFile) -> dict[str, float]:
 
 
 def changes(block: Block, reference: str) -> dict[str, Sequence[str]]:
-    """method -> the options in which its runs' config.yaml differ from the reference's: "v: 5 -> 10".
+    """Return method -> the options in which its config.yaml differs from the reference's: "v: 5 -> 10".
 
     A method with another algorithm than the reference's differs in more than options can say: "another algorithm".
     Only options that both have are compared; a budget is compared in whole.
@@ -238,7 +238,10 @@ def _with_ends(name: str, ends: tuple[float, float, float]) -> Row:
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """comparison_STUDY.csv, .md and .tex; comparison.* for a study file without a name."""
+    """Write comparison_STUDY.csv, .md and .tex, or comparison.* for a study file without a name.
+
+    Raises UserError as :func:`compare`.
+    """
     frame = compare(study)
     rows = {block: results.by_method(frame, block) for block in study.blocks}
     tables, pooled = over_bases(study, rows)

@@ -31,7 +31,7 @@ NAMES = {"title": "method_title", "kind": "type"}
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """Write the table in every format; returns the files."""
+    """Write the files that the module's text lists. Raises UserError naming a run that is missing or broken."""
     frame = results.frame(study)
     pairs = results.pairs(frame)
     replays = table1_words.replays(study)
@@ -57,7 +57,7 @@ def parts(rows: Mapping[Block, ByMethod], below: Mapping[Block, Sequence[str]]) 
     named = {task for _, tasks in PARTS for task in tasks}
     others = [(of[0].task_title, (task,)) for task, of in by_task.items() if task not in named]
     for title, tasks in (*PARTS, *others):
-        if halves := [by_task[task] for task in tasks if task in by_task]:  # of a task its blocks, one a model
+        if halves := [by_task[task] for task in tasks if task in by_task]:  # a half is a task's blocks, one a model
             headers = [_header(half[0]) for half in halves]
             lines: list[Sequence[str | PageCell]] = []
             for blocks in zip_longest(*halves):

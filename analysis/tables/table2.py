@@ -48,7 +48,7 @@ def rows(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
     printed, base = times(block.task), every.get(REFERENCE, every[next(iter(every))] * math.nan)
     for method, frame in every.items():
         _, time, ratio = printed.get(method, ("", "", None))
-        ratios = frame / base.where(base != 0)  # of the runs with the same seed
+        ratios = frame / base.where(base != 0)  # runs with the same seed are compared
         for key, values in frame.items():
             each, mean, other = ratios[key].dropna(), values.mean(), base[key].mean()
             yield {
@@ -92,19 +92,21 @@ def amount(key: str, value: float) -> str:
 
 
 def absolute(row: Any) -> str:
+    """Return the mean of a row of :func:`rows` and its spread between seeds: "12.6 min (sd 3.0 s)"."""
     return amount(row.quantity, row.mean) + (f" (sd {amount(row.quantity, row.sd)})" if row.sd > 0 else "")
 
 
 def relative(row: Any) -> str:
-    """ "1.14 (1.10 to 1.19)": the ratio of the means, and the lowest and highest of the runs with the same seed.
+    """Return the ratio of the means, and the lowest and highest of runs with the same seed: "1.14 (1.10 to 1.19)".
 
-    One number where these agree in two digits.
+    It is one number where these agree in two digits.
     """
     ends = [text.number(row.ratio_low, 2), text.number(row.ratio_high, 2)]
     return text.number(row.ratio_to_grpo, 2) + (f" ({ends[0]} to {ends[1]})" if len(set(ends)) > 1 else "")
 
 
 def share(row: Any) -> str:
+    """Return the mean of a phase and its share of all phases: "12.6 min (40%)"."""
     return amount(row.quantity, row.mean) + (f" ({100 * row.share:.0f}%)" if math.isfinite(row.share) else "")
 
 
@@ -134,7 +136,7 @@ def _tables(block: Block, frame: pd.DataFrame) -> Iterator[Table]:
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """table2.csv, table2.md and table2.tex."""
+    """Write table2.csv, table2.md and table2.tex. Raises UserError naming a run that is missing or broken."""
     frame = pd.DataFrame([row for block in study.blocks for row in rows(block, study)])
     runs = [(b.method_title(m).lstrip("+"), cells) for b in study.blocks for m, cells in b.methods.items()]
     paying = dict.fromkeys(title for title, cells in runs if has_reference_pass(reading.config(cells[0])))

@@ -127,7 +127,7 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
+    """Write table3.csv (the paper's parameters), .md, .tex, and table3_options.csv (every field of every run)."""
     read = {b: configurations(b) for b in study.blocks}
     rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}
     every = [

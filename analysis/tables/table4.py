@@ -45,7 +45,7 @@ OVERLAP = {
 
 
 def data_folder(block: Block, study: StudyFile) -> Path:
-    """``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
+    """Return ``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
     run = next(iter(block.methods.values()))[0].run
     folder = run.parents[2] / "data" if len(run.parts) > 3 else run / "data"
     if not (folder / SUMMARY).exists():
@@ -54,7 +54,7 @@ def data_folder(block: Block, study: StudyFile) -> Path:
 
 
 def splits(folder: Path) -> dict[str, pd.DataFrame]:
-    """Return every problem file of a data folder, checked against its summary's fingerprints.
+    """Return every problem file of a data folder. Raises UserError where one is not what its summary sealed.
 
     Columns: id; prompt: the users' messages; content: a prompt and its diagrams, to compare; form: what is asked,
     whatever it looks like, of a task that distinguishes these.
@@ -143,7 +143,10 @@ def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[s
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
-    """table4.csv, table4_overlap.csv, table4.md and table4.tex; one block a task, whichever models trained on it."""
+    """Write table4.csv, table4_overlap.csv, table4.md and .tex, with a task once, whichever models trained on it.
+
+    Raises UserError as :func:`data_folder` and :func:`splits`.
+    """
     tables, every, pairs = [], list[dict[str, Any]](), list[dict[str, Any]]()
     for block in list({b.task: b for b in reversed(study.blocks)}.values())[::-1]:
         read = splits(data_folder(block, study))
