@@ -79,6 +79,12 @@ class Quantity(Part):
             raise ValueError("gain_from belongs to measure: gain_share")
         if self.measure == "gain_share" and not self.minus:
             raise ValueError("gain_share needs minus, whose gain it is a share of")
+        if self.minus == BASE and self.measure not in ("accuracy", "pass@32"):
+            raise ValueError("minus: base belongs to measure: accuracy or pass@32; gain is less the base model's")
+        try:
+            re.compile(self.prompts)
+        except re.error as error:
+            raise ValueError(f"prompts: no regular expression ({error})") from None
         return self
 
 
@@ -225,6 +231,7 @@ class RunsOfBlock:
         if quantity.measure == "unlocked":
             shares = probed.across(probed.steps[-1], probes.improved)
         elif quantity.measure == "never_solved":
+            self._require(self.study.reference)
             base = probes.read(self.block, self.study.reference, self.study, prompts=quantity.prompts)
             never = np.sum(base.at(0), axis=0) == 0
             if not never.any() or not probed.same_prompts or probed.prompts[0] != base.prompts[0]:
@@ -244,6 +251,8 @@ class RunsOfBlock:
             probed = probes.read(self.block, method, self.study, "probe")
             correct = probed.at(probed.steps[0 if start else -1])
             return pd.Series([100 * c.mean() / probed.samples for c in correct], probed.seeds)
+        if start and BASE not in self.evaluated:
+            raise UserError(f"{self.study.name}: {self.block.title} is not evaluated; {self.study.command}")
         tables = _tables(self.evaluated[BASE if start else method], quantity, self.study)
         means = 100 * np.mean([table.mean(axis=1) for table in tables], axis=0)
         return pd.Series(means[0] if start else means, self.evaluated[method].seeds)
@@ -275,6 +284,8 @@ class RunsOfBases:
             raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
         shared = [{m: row for m, row in rows.items() if all(m in other for other in every)} for rows in every]
         names = [name for name, _ in self.blocks[0].benchmarks]
+        if missing := [b.title for b, rows in zip(self.blocks, every, strict=True) if BASE not in rows]:
+            raise UserError(f"{self.study.name}: {missing[0]} is not evaluated; {self.study.command}")
         for block, rows in zip(self.blocks, shared, strict=True):
             if len({row.seeds for method, row in rows.items() if method != BASE}) > 1:
                 raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")

@@ -28,9 +28,11 @@ def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
 
     solved: share of prompts with a correct answer at the end; accuracy: share of correct answers; minus_solved,
     minus_accuracy: less the reference, as the differences of tables are estimated. Raises UserError where the base was
-    not probed, or where two runs were probed on different prompts.
+    not probed, the reference did not run, or two runs were probed on different prompts.
     """
     probed = probes.of_block(block, study)
+    if study.reference not in probed:
+        raise UserError(f"{study.name}: {study.reference} has no run from {block.title}; {study.command}")
     base = probed[study.reference]
     if 0 not in base.steps:
         raise UserError(f"{study.name}: its runs were not probed before training")

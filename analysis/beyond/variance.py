@@ -16,6 +16,7 @@ from analysis import results, text
 from analysis.page import Page, Table
 from analysis.results import Result
 from analysis.study import StudyFile
+from bapo.errors import UserError
 
 #: source of variance -> its column
 SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x seeds", "sample": "Samples"}
@@ -27,12 +28,13 @@ HEADER = ("Method", *SOURCES.values(), "All", *(f"Half by {kind}" for kind in FA
 def components(outcomes: np.ndarray) -> dict[str, float]:
     """Split the variance of one outcome of [S, n, K] by source; each is 0 or more, NaN where one seed cannot tell.
 
-    Raises ValueError for fewer than two problems or samples.
+    Raises UserError for fewer than two problems or samples.
     """
     y = np.asarray(outcomes, dtype=np.float64)
     s, n, k = y.shape
     if n < 2 or k < 2:
-        raise ValueError(f"expected [seeds, problems >= 2, samples >= 2], got shape {y.shape}")
+        cure = "evaluate with more evaluation.samples"
+        raise UserError(f"variance: {n} problems with {k} samples each; it takes two of both, so {cure}")
     cell = y.mean(axis=2)
     by_problem, by_seed = cell.mean(axis=0), cell.mean(axis=1)
     within = ((y - cell[..., None]) ** 2).sum() / (s * n * (k - 1))
@@ -53,7 +55,7 @@ def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
     """Return what each source adds to the variance of the average of several benchmarks, outcomes [S, n, K] each.
 
     Problems and samples of benchmarks are independent; one trained model answers all of them, so the seeds' part is of
-    their averages. The parts sum to the squared standard error of the average. Raises ValueError as components.
+    their averages. The parts sum to the squared standard error of the average. Raises UserError as components.
     """
     parts = dict.fromkeys(SOURCES, 0.0)
     for y in benchmarks:

@@ -93,12 +93,18 @@ class Task:
         raise NotImplementedError
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        """Generate the ``data.split_sizes.base`` documents that a base model is trained on, with their counts."""
-        raise NotImplementedError
+        """Generate the ``data.split_sizes.base`` documents that a base model is trained on, with their counts.
+
+        Raises UserError where the task has none.
+        """
+        raise self._needs_pretrained()
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build the tokenizer of a model trained from scratch. Raises UserError where the configuration has none."""
-        raise NotImplementedError
+        raise self._needs_pretrained()
+
+    def _needs_pretrained(self) -> UserError:
+        return UserError(f"model: {self.name} cannot train a model from scratch; name one of kind pretrained")
 
     def image_size(self, config: Config) -> int | None:
         """Return the side, in pixels, of the square images that a model trained from scratch reads; None: text only."""

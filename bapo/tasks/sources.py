@@ -74,7 +74,7 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
     columns: our names, which the rows' values have. Returns the rows, and the SHA-256 of each file, whose name begins
     with the repository and its commit. Raises UserError naming entry, file, row and cure.
     """
-    folder, from_hub, origin = Path(entry.repository), not data_folder, entry.name
+    folder, in_place, origin = Path(entry.repository), not data_folder, entry.name
     expected, named, files = entry.rows, entry.columns, list[Path]()
     if data_folder:
         origin, local = "paths.data_folder", Path(data_folder)
@@ -85,7 +85,7 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
         else:
             files = sorted(local.glob(f"{entry.name}.*"))[:1]
     elif not folder.is_dir():
-        folder, from_hub = _fetched(entry), False
+        folder, in_place = _fetched(entry), False
         origin = f"{entry.repository}@{folder.name}"
     root = Path(data_folder) if data_folder else folder
     files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
@@ -94,8 +94,8 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
         raise wrong(None, entry.where, None, f"no file {wanted} in {root}; correct files or repository")
     rows: list[Row] = []
     for path in files:
-        begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if from_hub else entry.name
-        for number, (where, values) in enumerate(_rows_of(path), 0 if from_hub else len(rows)):
+        begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if in_place else entry.name
+        for number, (where, values) in enumerate(_rows_of(path), 0 if in_place else len(rows)):
             if missing := [c for name in columns if (c := named.get(name, name)) not in values]:
                 raise UserError(f"{where}: no column '{missing[0]}'; correct {entry.where}.columns or the file")
             ours = {name: values[named.get(name, name)] for name in columns}

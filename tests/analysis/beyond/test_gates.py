@@ -150,7 +150,11 @@ def test_a_gain_is_measured_from_the_method_that_is_named(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"grpo": {"one": (3, 3)}}, "grpo lacks a finished run"), ({"bapo": {"one": (5, 3), "two": (3, 7, 8)}}, "other")],
+    [
+        ({"grpo": {"one": (3, 3)}}, "grpo lacks a finished run"),
+        ({"bapo": {"one": (5, 3), "two": (3, 7, 8)}}, "other"),
+        ({"base": {"one": (1, 1)}}, "Two is not evaluated"),
+    ],
 )
 def test_bases_that_cannot_be_compared_are_named(
     change: dict[str, dict[str, tuple[int, ...]]], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -243,6 +247,8 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
         ({"gates": [{**GATE, "measure": "gain_share", "minus": "bapo", "less": {"of": "a", "minus": "b"}}]}, "less"),
         ({"gates": [{**GATE, "gain_from": "bapo"}]}, "gain_from"),
         ({"gates": [{**GATE, "measure": "gain_share"}]}, "minus"),
+        ({"gates": [{**GATE, "measure": "gain", "minus": "base"}]}, "minus: base belongs to measure"),
+        ({"gates": [{**GATE, "measure": "start", "prompts": "("}]}, "prompts: no regular expression"),
         ({"gates": [GATE], "unit": "base"}, "two base models"),
         ({}, "gates"),
     ],
