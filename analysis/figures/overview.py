@@ -38,22 +38,23 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a pair, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
-    model and pair the one with more seeds. Three kinds of base of a task and more, on the same benchmarks, have a
+    model and pair the one with more base models, then with more runs. Three kinds of base of a task and more, on the same benchmarks, have a
     further row; pooled: their number, else 0.
     """
-    best: dict[tuple[str, str, str], dict[str, Any]] = {}
+    best: dict[tuple[str, str, str], tuple[tuple[int, int], dict[str, Any]]] = {}
     for study in map(evaluated, studies):
         for kind, blocks in reading.kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], row["reference"], kind
-                if key not in best or row["runs"] > best[key]["runs"]:
-                    best[key] = row
+                size = len(blocks), row["runs"]
+                if key not in best or size > best[key][0]:
+                    best[key] = size, row
 
     def place(row: dict[str, Any]) -> tuple[int, str]:
         return list(PAIRS).index((row["method"], row["reference"])), row["task"]
 
     rows = []
-    for _, group in groupby(sorted(best.values(), key=place), place):
+    for _, group in groupby(sorted((row for _, row in best.values()), key=place), place):
         of = list(group)
         rows += of
         for benchmarks in dict.fromkeys(row["benchmarks"] for row in of):
