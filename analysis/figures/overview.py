@@ -38,8 +38,8 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a pair, task and base model, in points with the 95% interval, and the paper's difference.
 
     Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
-    model and pair the one with more base models, then with more runs. Three kinds of base of a task and more, on the same benchmarks, have a
-    further row; pooled: their number, else 0.
+    model and pair the one with more base models, then with more runs. Three kinds of base of a task and more, on the
+    same benchmarks, have a further row; pooled: their number, else 0.
     """
     best: dict[tuple[str, str, str], tuple[tuple[int, int], dict[str, Any]]] = {}
     for study in map(evaluated, studies):
