@@ -118,7 +118,7 @@ def code_digest_of(place: str) -> str:
                 trees[file] = ast.parse(file.read_text(encoding="utf-8"))
             except (SyntaxError, ValueError, RecursionError) as error:
                 raise UserError(f"{file}: cannot be read as Python ({error})") from None
-            waiting += _imported(_searched(path), trees[file])
+            waiting += _imported(_searched(path), file, trees[file])
     others = [f"{os.path.relpath(file, path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
     return hashlib.sha256("\n".join([ast.dump(trees[path]), *others]).encode()).hexdigest()[:16]
 
@@ -128,13 +128,23 @@ def _searched(path: Path) -> list[Path]:
     return list(dict.fromkeys([path.parent, folder() or path.parent]))
 
 
-def _imported(folders: list[Path], tree: ast.AST) -> list[Path]:
-    """List the modules in ``folders`` that a file's imports may mean; of ``from X import Y`` both X and X.Y may be."""
+def _imported(folders: list[Path], file: Path, tree: ast.AST) -> list[Path]:
+    """List the modules in ``folders`` that a file's imports may mean, with the packages that they lie in.
+
+    Of ``from X import Y`` both X and X.Y may be meant; ``from .X import Y`` begins in the file's folder.
+    """
     names: set[str] = set()
+    places: set[Path] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    places = [folder / name.replace(".", "/") for folder in folders for name in sorted(names)]
-    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+        elif isinstance(node, ast.ImportFrom) and node.level <= len(file.parents):
+            start = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            places |= {start, *(start / alias.name for alias in node.names)}
+    for name in names:
+        parts = name.split(".")
+        places |= {folder.joinpath(*parts[:count]) for folder in folders for count in range(1, len(parts) + 1)}
+    files = [path for place in sorted(places) for path in (place.with_suffix(".py"), place / "__init__.py")]
+    return [path for path in files if path.is_file() and any(path.is_relative_to(folder) for folder in folders)]

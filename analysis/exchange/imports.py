@@ -1,4 +1,4 @@
-"""Results of other projects as run directories: training logs of verl and TRL, evaluations of lm-eval.
+"""Results of other projects as run directories: training logs of verl, TRL and wandb, evaluations of lm-eval.
 
 A record that cannot be read is refused, named by file and line; the others count. ``manifest.json`` of each folder says
 where the numbers come from, which metric was taken, what was refused and what was assumed.
@@ -7,11 +7,13 @@ where the numbers come from, which metric was taken, what was refused and what w
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +131,7 @@ def _text(path: Path) -> str:
         if len(content) > LARGEST:
             raise ValueError(f"more than {LARGEST:,} bytes")
         return content.decode()
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
 
@@ -188,8 +190,8 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
             if not math.isfinite(float(record[reward])):
                 raise ValueError(f"{reward} is {record[reward]}")
             step = int(float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
-            if step >= 2**63:
-                raise OverflowError("step is too large")
+            if not 0 <= step < 2**63:
+                raise OverflowError("step is below 0 or too large")
             values = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
             rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in values.items()}}
             taken[reward] = None
@@ -258,6 +260,8 @@ def import_file(
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
+    for place in (folder, folder / "eval"):
+        _require_imported(place)
     if evaluation := scores_of(path, metric):
         _write_evaluation(folder / "eval", *evaluation)
         return folder / "eval", evaluation[1]
@@ -277,7 +281,6 @@ def import_file(
 def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> None:
     """Add scores to a folder; those of other files there stay."""
     there = (folder / SUMMARY).exists()
-    _require_imported(folder)
     sources = read_json(folder / MANIFEST)["imported"] if there else []
     earlier = read_json(folder / SUMMARY)["benchmarks"] if there else {}
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
@@ -292,14 +295,14 @@ def _require_imported(folder: Path) -> None:
 
 
 def is_imported(folder: Path) -> bool:
-    """Return whether the manifest of a folder says that it was imported. Raises UserError for a damaged manifest."""
-    manifest = folder / MANIFEST
-    return manifest.exists() and isinstance(read_json(manifest).get("imported"), list)
+    """Return whether the manifest of a folder says that it was imported; a damaged one does not."""
+    with contextlib.suppress(UserError):
+        return (folder / MANIFEST).exists() and isinstance(read_json(folder / MANIFEST).get("imported"), list)
+    return False
 
 
 def _begin(folder: Path, sources: list[dict[str, Any]]) -> None:
     """Make a folder count as unfinished, and as imported, until it is sealed."""
-    _require_imported(folder)
     (folder / SUMMARY).unlink(missing_ok=True)
     _write_manifest(folder, sources)
 
@@ -319,7 +322,7 @@ def _write_study(folder: Path) -> None:
     cells = []
     for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
         model, method, seed = summary.parent.relative_to(folder).parts
-        if not (re.fullmatch("seed[0-9]+", seed) and is_imported(summary.parent)):
+        if not (re.fullmatch("seed[1-9][0-9]*", seed) and is_imported(summary.parent)):
             continue  # it is a copy of a run under another name, or a run of another kind
         cell = {"task": folder.name, "model": model, "method": method, "method_title": method}
         cells.append(cell | {"seed": int(seed.removeprefix("seed")), "run": str(summary.parent)})

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bapo.errors import UserError
-from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, RIGHT, TIME_LIMIT, WRONG, Verdict
+from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, RIGHT, TIME_LIMIT, UNREADABLE, WRONG, Verdict
 
 #: for one verdict with all its golds. The limit of CPU time strikes first unless the machine is very busy, and around a
 #: training or an evaluation the cores have other work
@@ -36,7 +36,8 @@ WALL_SECONDS = 20.0
 START_SECONDS = 120.0
 ALGEBRA = "bapo.graders.symbolic"
 WORKERS = 4  #: at most, and only where as many threads grade at once
-MESSAGE = 100  #: bytes that a checker may answer with
+#: what a checker may send, and how many bytes of it are read
+ANSWERS, MESSAGE = {word.encode() for word in ("ready", EQUAL, DIFFERENT, UNREADABLE)}, 100
 HOPELESS = 16  #: time limits of a batch, after which no more of its answers are asked of algebra
 
 
@@ -55,7 +56,8 @@ class Checker:
         """Return what the process sends; None past the time, or where it has ended."""
         with contextlib.suppress(OSError, EOFError):
             if self.stream.poll(max(seconds, 0.01)):
-                return self.stream.recv_bytes(MESSAGE).decode()  # no pickle: it has handled a model's text
+                answer = self.stream.recv_bytes(MESSAGE)  # no pickle: the process has handled a model's text
+                return answer.decode() if answer in ANSWERS else None
         return None
 
     def end(self) -> int:

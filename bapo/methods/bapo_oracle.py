@@ -14,6 +14,10 @@ from bapo.methods.parts.mixed import MixedMethod, mixed, shaped_loss
 SHAPE = LUFFYConfig().shape  #: of an expert's ratio
 
 
+class BAPOOracleConfig(BAPOConfig):
+    unread = ("expectations",)  # the second part is the expert's
+
+
 class BAPOOracle(MixedMethod, BAPO):
     """An expert's solution takes a place in every re-evaluated group: the most that X2 could give.
 
@@ -21,7 +25,8 @@ class BAPOOracle(MixedMethod, BAPO):
     neither clipped nor penalised; all other responses have BAPO's loss. A prompt without a solution keeps its group.
     """
 
-    config: BAPOConfig  # type: ignore[assignment]  # BAPO's options, not those of LUFFY's scripts
+    Config = BAPOOracleConfig
+    config: BAPOOracleConfig  # type: ignore[assignment]  # BAPO's options, not those of LUFFY's scripts
     title = "+BAPO, X2 by an oracle"
     summary = "control that should gain: BAPO with an expert's solution in each group of X2"
     source = "control of paper eq. 6; LUFFY's mixed groups"

@@ -103,12 +103,24 @@ def test_a_file_in_the_folder_of_a_project_is_a_method(tmp_path: Path, monkeypat
         compose_config(["method=two"])
 
 
-@pytest.mark.parametrize("module", ["methods/_beside.py", "tasks/elsewhere.py", "at_the_top.py"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("methods/_beside.py", "_beside"),
+        ("tasks/elsewhere.py", "tasks.elsewhere"),
+        ("at_the_top.py", "at_the_top"),
+        ("whole/core.py", "whole"),  # by a relative import of the package
+        ("other/deep/core.py", "other.deep.mod"),  # from the module's own folder
+    ],
+)
 def test_what_a_method_imports_of_its_project_counts_in_its_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, name: str
 ) -> None:
     (tmp_path / "bapo.yaml").touch()
-    name = module.removeprefix("methods/").removesuffix(".py").replace("/", ".")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "__init__.py").write_text("from .core import K\n")
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    (tmp_path / "other" / "deep" / "mod.py").write_text("from . import core\nK = core.K\n")
     content = (
         f"from bapo.methods.base import Method\nfrom {name} import K\nclass Mine(Method):\n    title = f'+{{K}}'\n"
     )

@@ -63,6 +63,7 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
         *(("m2po", key, value) for key, value in (("dual_clip", 3.0), ("clip_centre", "step-policy"))),
         *((name, "clip_centre", "step-policy") for name in ("bapo_xi", "areal", "gspo", "bapo_code", "bapo_released")),
         ("remix", "passes", 3),
+        ("bapo_oracle", "expectations", "separate"),
     ],
 )
 def test_impossible_values_are_refused_by_name(algorithm, key, value):

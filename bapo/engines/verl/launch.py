@@ -88,10 +88,14 @@ def _require_disk(config: Config, folder: Path) -> None:
 
 
 def _remove_stale_work() -> None:
-    """Remove folders of jobs that were killed with their parent. A living job has a lock, in any container."""
+    """Remove folders of jobs that were killed with their parent. A living job has a lock, in any container.
+
+    Where a file system has no locks, a process of this machine is known by its number.
+    """
     for path in TEMPORARY.glob("bv-*-*"):
-        with contextlib.suppress(OSError, UserError):
-            if path.lstat().st_uid == os.getuid():
+        with contextlib.suppress(OSError, UserError, ValueError):
+            ours, here = path.lstat().st_uid == os.getuid(), Path(f"/proc/{int(path.name.split('-')[1])}").exists()
+            if ours and not here:
                 with locked(path, patience=0):
                     shutil.rmtree(path, ignore_errors=True)
 

@@ -144,6 +144,7 @@ REWARD = '"critic/score/mean": '
         "{broken",
         f'{{"step": 1e999, {REWARD}0.5}}',
         f'{{"step": 1e30, {REWARD}0.5}}',
+        f'{{"step": -1e30, {REWARD}0.5}}',
         f'{{"step": 7, {REWARD}NaN}}',
         f'{{"step": 7, {REWARD}-Infinity}}',
         "step:7 - critic/score/mean:nan",
@@ -163,6 +164,11 @@ def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
             steps_of(read(write(tmp_path, name, text)))
     with pytest.raises(UserError, match=r"none\.log: not readable .*; name another file"):
         read(tmp_path / "none.log")
+    content = bytearray(gzip.compress(VERL_CONSOLE.encode()))
+    content[20:30] = b"\xff" * 10
+    (tmp_path / "v.log.gz").write_bytes(content)
+    with pytest.raises(UserError, match=r"v\.log\.gz: not readable"):
+        read(tmp_path / "v.log.gz")
 
 
 def test_a_real_log_of_verl_has_no_refused_line() -> None:
@@ -226,9 +232,12 @@ def test_two_files_become_one_evaluation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["r.json", "v.log"])
 @pytest.mark.parametrize("lies", ["manifest.json", "summary.json", "steps.parquet", "checkpoints"])
-def test_results_that_were_not_imported_are_not_overwritten(tmp_path: Path, capsys: Any, name: str, lies: str) -> None:
+@pytest.mark.parametrize("part", ["", "eval"])
+def test_results_that_were_not_imported_are_not_mixed_with_others(
+    tmp_path: Path, capsys: Any, name: str, lies: str, part: str
+) -> None:
     file = write(tmp_path, name, LM_EVAL if name == "r.json" else VERL_CONSOLE)
-    folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / ("eval" if name == "r.json" else "")
+    folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / part
     folder.mkdir(parents=True)
     write(folder, lies, {"identity": "f00"})
     assert bring(tmp_path, file) == 2
@@ -240,7 +249,9 @@ def test_a_copy_of_an_imported_run_is_no_run(tmp_path: Path) -> None:
     file = write(tmp_path, "v.log", VERL_CONSOLE)
     assert bring(tmp_path, file) == 0
     home = tmp_path / "imported" / "countdown"
-    shutil.copytree(home / "big" / "theirs" / "seed1", home / "big" / "theirs" / "seed1_old")
+    for copy in ("seed1_old", "seed01", "seed2"):
+        shutil.copytree(home / "big" / "theirs" / "seed1", home / "big" / "theirs" / copy)
+    write(home / "big" / "theirs" / "seed2", "manifest.json", "{damaged")
     assert bring(tmp_path, file) == 0
     assert [cell.seed for cell in studies.load(home / imports.STUDY).blocks[0].methods["theirs"]] == [1]
 
