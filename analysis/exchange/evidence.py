@@ -41,6 +41,7 @@ from bapo.experiments.studies import load_study
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, PROBE, STEPS, SUMMARY, Json, read_json
 from bapo.validate import parse_yaml
+from bapo.validate import read as validate
 
 #: the most bytes of one file
 LARGEST = 1_000_000
@@ -228,8 +229,8 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
         for path, text in tables[TEXT][["path", "text"]].itertuples(index=False):
             if path.endswith(f"/{SUMMARY}") and not isinstance(json.loads(text).get("files", {}), dict):
                 raise ValueError(f"{path} is no summary")
-            if path == study and not _is_study(json.loads(text)):
-                raise ValueError(f"{path} is no file of a study")
+            if path == study:
+                validate(StudyFile, json.loads(text), None, path)
         if study not in tables[TEXT]["path"].unique() or not tables[TEXT]["path"].is_unique:
             raise ValueError("it lacks the file of its study, or has a text twice")
         return about, tables
@@ -298,21 +299,6 @@ def unpack(file: Path, out: Path) -> Path:
     return _joined(study.parent, name) if _is_portion(study, name) else study
 
 
-def _is_study(content: object) -> bool:
-    """Return whether a study's file has the parts by which portions are joined."""
-    parts: Json = content if isinstance(content, dict) else {"name": None}
-    runs, starts = (parts.get(key, []) for key in ("cells", "bases"))
-    typed = {"name": str, "scale": str, "benchmarks": dict, "cells": list, "bases": list}
-    places = [(runs, {"task", "model", "method", "seed"}), (starts, {"task", "model"})]
-    whole = not parts.get("name") or {"scale", "benchmarks", "cells"} <= parts.keys()
-    typed_so = all(isinstance(parts[key], kind) for key, kind in typed.items() if key in parts)
-    return (
-        whole
-        and typed_so
-        and all(isinstance(entry, dict) and keys <= entry.keys() for entries, keys in places for entry in entries)
-    )
-
-
 def _is_portion(file: Path, study: str) -> bool:
     return bool(study and re.fullmatch(rf"{re.escape(study)}_\d+", file.stem))
 
@@ -326,11 +312,11 @@ def _joined(folder: Path, name: str) -> Path:
     parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
     of_portion = ("cells", "bases", "benchmarks")
     shared = [{key: value for key, value in part.items() if key not in of_portion} for part in parts]
-    benchmarks = {task: names for part in parts for task, names in part["benchmarks"].items()}
-    own = [part["benchmarks"].items() <= benchmarks.items() for part in parts]
+    benchmarks = {task: names for part in parts for task, names in part.get("benchmarks", {}).items()}
+    own = [part.get("benchmarks", {}).items() <= benchmarks.items() for part in parts]
     if any(each != shared[0] for each in shared) or not all(own):
         raise UserError(f"{folder}: the portions of {name} were packed with different titles, benchmarks or notes")
-    plan = load_study(name, shared[0]["scale"])
+    plan = load_study(name, shared[0].get("scale", ""))
     order = [f"{c.task}/{c.model}/{plan.method_of(c)}/seed{c.seed}" for c in plan.cells]
     cells = {"{task}/{model}/{method}/seed{seed}".format(**cell): cell for part in parts for cell in part["cells"]}
     if unasked := [place for place in cells if place not in order]:

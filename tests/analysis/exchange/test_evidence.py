@@ -232,12 +232,13 @@ def test_what_is_no_evidence_is_named(content: bytes | None, tmp_path: Path, cap
 
 
 STUDY, RUN = "studies/table1.json", "countdown/tiny/bapo/seed1"
+ASKED = json.dumps({"cells": [{"task": "countdown", "model": "tiny", "method": "bapo", "seed": 1, "run": RUN}]})
 EVAL = {"path": f"{RUN}/eval/cd.parquet", "problem_id": "p", "samples": 2, "correct": 1, "parsed": 2}
 
 
 def zipped(file: Path, about: object, **tables: Any) -> Path:
     """Write evidence of a study's file and these tables: rows, or the content of the file."""
-    texts = {STUDY: "{}", f"{RUN}/summary.json": '{"files": {}}'} | tables.pop("texts", {})
+    texts = {STUDY: ASKED, f"{RUN}/summary.json": '{"files": {}}'} | tables.pop("texts", {})
     tables = {"text": [{"path": path, "text": text} for path, text in texts.items()]} | tables
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.json", json.dumps(about))
@@ -272,7 +273,15 @@ def many(rows: int, **columns: Any) -> bytes:
             for rows in ([], [{"path": STUDY}], [{"path": STUDY, "text": 5}], [{"path": None, "text": ""}])
         ),
         {"text": [{"path": STUDY, "text": text} for text in "ab"]},
-        *({"texts": {STUDY: text}} for text in ("[]", "5", '{"name": 5}', '{"benchmarks": []}', '{"bases": [5]}')),
+        *({"texts": {STUDY: text}} for text in ("[]", "5", "{}", ASKED.replace(', "run"', ', "walk"'))),
+        *(
+            {"texts": {STUDY: f"{ASKED[:-1]}, {more}}}"}}
+            for more in ('"name": 5', '"benchmarks": {"x": 5}', '"bases": [5]')
+        ),
+        *(
+            {"texts": {STUDY: f"{ASKED[:-1]}, {more}}}"}}
+            for more in ('"missing": 5', '"bases": [{"task": 1}]', '"x": 1')
+        ),
         *(
             {"texts": {STUDY: text}}
             for text in ('{"cells": [{"task": "countdown"}]}', '{"cells": 5}', '{"name": "table1"}')
