@@ -136,9 +136,8 @@ class Group:
     @property
     def replayed(self) -> np.ndarray:
         """Mark the responses that this step's rollout did not sample, bool [G]."""
-        if self.off_policy is None or self.origin in (REPLAYED, DEMONSTRATED):
-            return np.full(self.size, self.origin in (REPLAYED, DEMONSTRATED))
-        return self.off_policy
+        whole = self.origin in (REPLAYED, DEMONSTRATED)
+        return np.full(self.size, whole) if whole or self.off_policy is None else self.off_policy
 
     @property
     def finished(self) -> bool:

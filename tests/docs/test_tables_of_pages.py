@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -106,15 +107,32 @@ def gated() -> list[Any]:
     return [pytest.param(file, path, id=file.stem) for file, path in asked.items()]
 
 
-#: studies that put new rows beside runs that were seen before, as their files and pages say -> the new rows
-NEW_ROWS = {
-    "prompts_loss": {"grpo+mopps_loss", "mopps+grpo_loss"},
-    "rates_geometry": {
-        *(f"{row}+rate_1e-4" for row in ("grpo", "bapo_x1", "bapo+rollouts")),
-        *("bapo_without_x2", "bapo_without_x3+rollouts"),
-    },
-    "replay_geometry": {"bapo_x1+all_updates", "bapo_duplicates+rollouts"},
+#: studies that put new rows beside runs of earlier studies, which had been seen, as their files and pages say
+FOLLOW_UPS = {
+    "prompts_loss": ["laptop/prompts"],
+    "rates_geometry": ["laptop/prompts"],
+    "replay_geometry": ["laptop/prompts"],
 }
+
+
+@cache
+def texts(file: Path) -> dict[str, str]:
+    """Return what evidence holds as text by its path: summaries, manifests and others."""
+    return dict(evidence.read(file)[1]["text"][["path", "text"]].itertuples(index=False))
+
+
+def first_new_run(file: Path, path: Path) -> str:
+    """Return when the first run of a follow-up started that no earlier study has; each question must be about one.
+
+    A run is an earlier study's where both have the same summary, with its identity and the digests of its tables.
+    """
+    seen = [texts(other) for place in FOLLOW_UPS[path.stem] for other in OF_STUDY[place]]
+    runs = [Path(place) for place in texts(file) if place.count("/") == 4 and place.endswith("/summary.json")]
+    new = [run for run in runs if all(other.get(str(run)) != texts(file)[str(run)] for other in seen)]
+    methods, content = {run.parts[2] for run in new}, parse_yaml(path)
+    assert new and len(new) < len(runs)
+    assert all({q["of"], q.get("minus")} & methods for q in [*content["gates"], *content["decisions"]])
+    return min(json.loads(texts(file)[str(run.with_name("manifest.json"))])["started"] for run in new)
 
 
 @pytest.mark.parametrize(("file", "path"), gated())
@@ -124,14 +142,9 @@ def test_gates_and_decisions_were_written_down_before_the_runs(file: Path, path:
     if done is None or done.stdout.strip() != "false":
         assert not os.environ.get("CI"), "a shallow clone cannot show when a gate was written: fetch the whole history"
         pytest.skip("the history of the study's file is not here")
-    about, tables = evidence.read(file)
-    if new := NEW_ROWS.get(path.stem):
-        manifests = tables["text"].set_index("path")["text"].filter(regex=r"^([^/]+/){4}manifest\.json$")
-        started: dict[str, list[str]] = defaultdict(list)
-        for place, text in manifests.items():
-            started[Path(place).parts[2]].append(json.loads(text)["started"])
-        assert new < started.keys()
-        about["started"] = min(time for method in new for time in started[method])
+    about = evidence.read(file)[0]
+    if path.stem in FOLLOW_UPS:
+        about["started"] = first_new_run(file, path)
     assert registered_late(about, path) == []
 
 
