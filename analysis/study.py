@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from bapo import validate
+from bapo.errors import UserError
 from bapo.experiments import order
-from bapo.store.files import SUMMARY, read_json
+from bapo.store.files import AGAIN, SUMMARY, read_json
 from bapo.validate import wrong
 
 #: the paper's row order; a method that it does not name comes before BAPO's own variants
@@ -148,6 +150,7 @@ def load(path: Path) -> StudyFile:
     if times > 1:
         raise wrong(path, place, None, "names a seed twice; every cell needs a seed of its own")
     cells = tuple(replace(cell, run=placed(path, cell.run, 4)) for cell in file.cells)  # TASK/MODEL/METHOD/SEED
+    _require_own_runs(cells)
     return replace(file, cells=cells, bases=tuple(replace(b, run=placed(path, b.run, 3)) for b in file.bases))
 
 
@@ -206,6 +209,17 @@ def pruned(block: Block, evaluated: bool = True) -> Block:
 def evaluated(study: StudyFile) -> StudyFile:
     """Return what is evaluated of a study already."""
     return study.of([pruned(block) for block in study.blocks])
+
+
+def _require_own_runs(cells: Sequence[StudyRun]) -> None:
+    """Raise UserError naming two folders that hold one run under two seeds, as a copied folder does."""
+    runs: dict[str, StudyRun] = {}
+    for cell in cells:
+        first = cell
+        with suppress(UserError, KeyError):  # whoever reads the run reports a summary that is missing or damaged
+            first = runs.setdefault(read_json(cell.run / SUMMARY)["identity"], cell)
+        if first.seed != cell.seed:
+            raise wrong(cell.run, "seed", cell.seed, f"is a copy of {first.run}; {AGAIN}")
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, StudyFile]:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8A8A8A"
-WINE = "#882255"  # it is of Tol's muted scheme, which is safe as well
+DARK, WINE = "#444444", "#882255"  # wine is of Tol's muted scheme, which is safe as well
 
 #: method -> (colour, dash pattern); a part of a method has its colour, two never share both, only the base is dotted
 METHODS: dict[str, tuple[str, Any]] = {
-    "base": ("#444444", (0, (1, 1))),
+    "base": (DARK, (0, (1, 1))),
     "grpo": (BLUE, "-"),
     "dapo": (GREEN, "-"),
     "mopps": (WINE, "-"),

@@ -32,7 +32,7 @@ def drift(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     fig, panels = style.grid(caption, len(places), height=2.4, left=LEFT, sharey=True)
     for axes, (task, model, family) in zip(panels, places, strict=True):
         here = frames.of(frame, task=task, model=model, family=family)
-        axes.axhline(0, color="#444444", linewidth=0.8)
+        axes.axhline(0, color=style.DARK, linewidth=0.8)
         for (colour, marker), (rate, steps) in zip(itertools.cycle(LOOKS), curves):
             runs = frames.of(here, rate=rate, steps=steps)
             axes.scatter(runs["drift"], runs["difference"], s=6, color=colour, alpha=0.5, linewidths=0)

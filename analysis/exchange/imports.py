@@ -189,9 +189,9 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
         try:
             if not math.isfinite(float(record[reward])):
                 raise ValueError(f"{reward} is {record[reward]}")
-            step = int(float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
-            if not 0 <= step < 2**63:
-                raise OverflowError("step is below 0 or too large")
+            step = int(number := float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
+            if step != number or not 0 <= step < 2**63:
+                raise OverflowError(f"step {number:g} is no whole number, below 0 or too large")
             values = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
             rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in values.items()}}
             taken[reward] = None

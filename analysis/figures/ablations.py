@@ -110,7 +110,7 @@ def dots(axes: Axes, block: Block, ends: ByMethod, labels: Mapping[str, str]) ->
             axes.plot(np.multiply(100, mean.seed_means), [row + 0.2] * len(mean.seed_means), ".", color=colour, ms=2.5)
             axes.plot(100 * mean.mean, row, looks[method].get("marker", "o"), color=colour, markersize=4)
     if BASE in ends:
-        axes.axvline(ends[BASE][AVERAGE]["mean"], color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
+        axes.axvline(ends[BASE][AVERAGE]["mean"], color=style.DARK, linewidth=1.1, linestyle=(0, (1, 1)))
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_yticks(range(len(labels)), list(labels.values()), fontsize=7)
     for tick, method in zip(axes.get_yticklabels(), labels, strict=True):

@@ -276,7 +276,7 @@ def differences(axes: Axes, rows: pd.DataFrame, block: Block, along: str) -> Non
         return
     places = {value: i for i, value in enumerate(sorted(set(rows[along])))}
     drawn = rows.groupby("method", sort=False)
-    axes.axhline(0, color="#444444", linewidth=0.8)
+    axes.axhline(0, color=style.DARK, linewidth=0.8)
     for i, (method, of) in enumerate(drawn):
         line = {"marker": ".", **look(block, str(method)), "markevery": None}
         label = "base model" if method == results.BASE else block.plain_title(str(method))

@@ -115,7 +115,7 @@ def _figure(frame: pd.DataFrame) -> Figure:
     shown = [pair for pair in PAIRS if pair in set(pairs)]
     places = frame.index + 1.4 * pairs.map(shown.index) + 1  # a heading stands above each pair
     fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
-    axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
+    axes.axvline(0, color=style.DARK, linewidth=0.8, zorder=1)
     for pair in shown:
         heading, colour = PAIRS[pair]
         rows = frame[pairs == pair]

@@ -97,7 +97,8 @@ def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | N
             raise UserError(f"{home}: no finished run of this configuration; run `bapo train` with the same keys")
         trained = read_json(home / SUMMARY)
         if trained.get("identity") != budgets.identity(config):
-            raise UserError(f"{home}: trained under another configuration; train it again, or correct the command")
+            cure = f"correct the command, or delete {home / SUMMARY} and run the same command again, which trains it"
+            raise UserError(f"{home}: trained under another configuration; {cure}")
         model = home / trained["checkpoint"]
     if along:
         summary = evaluate_curve(config, home, out or home / FOLDER)

@@ -36,6 +36,8 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
     try:
         with open(path, "rb") as lines:  # bytes: a broken character is reported with its line
             for number, line in enumerate(lines, start=1):
+                if line.isspace():
+                    continue
                 record, verdict = _graded(verifier, line, f"{path}, line {number}")
                 content: Json = verdict._asdict()
                 if second:

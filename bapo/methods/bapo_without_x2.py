@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from bapo.methods.bapo import BAPO, Groups
+from bapo.methods.bapo import BAPO, BAPOConfig, Groups
 from bapo.methods.base import Sampler
+
+
+class WithoutX2Config(BAPOConfig):
+    unread = ("m", "max_reevaluated", "x2_policy", "x2_admission", "failed_prompt")
 
 
 class BAPOWithoutX2(BAPO):
     """The batch is X1 + X3, without regeneration."""
 
+    Config = WithoutX2Config
     title = "+BAPO w/o X2"
     summary = "the paper's ablation: BAPO with X1 and X3 only"
     source = "paper section 5.2, Table 1"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from bapo.methods.bapo import BAPO, Groups
+from bapo.methods.bapo import BAPO, BAPOConfig, Groups
+
+
+class WithoutX3Config(BAPOConfig):
+    unread = ("x3_filter", "remove_replayed")
 
 
 class BAPOWithoutX3(BAPO):
     """The batch is X1 + X2; an underfilled batch stays underfilled."""
 
+    Config = WithoutX3Config
     title = "+BAPO w/o X3"
     summary = "the paper's ablation: BAPO with X1 and X2 only"
     source = "paper section 5.2, Table 1"

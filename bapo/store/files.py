@@ -28,7 +28,11 @@ STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
 #: columns that measure time: the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
-AGAIN = "delete the summary.json of its job and run the same command again: a run goes on from its last checkpoint"
+#: what mends a finished folder. Snakemake makes a run that is missing for its own target, not for a finished table
+AGAIN = (
+    "delete the summary.json of its job and make it again, by its own command or `bapo run runs_STUDY`: a run goes on "
+    "from its last checkpoint"
+)
 
 # ------------------------------------------------------------------------------------------------ writing
 

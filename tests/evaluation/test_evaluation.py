@@ -347,7 +347,6 @@ def test_a_base_model_whose_summary_is_damaged_is_not_evaluated(
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
-        (b"", "JSON"),
         (b"[1]", "JSON object"),
         (b"1" * 5000, "JSON"),
         (b"[" * 100_000, "JSON"),
@@ -357,8 +356,8 @@ def test_a_base_model_whose_summary_is_damaged_is_not_evaluated(
 )
 def test_a_malformed_line_is_named(tmp_path: Path, bad: bytes, named: str) -> None:
     path, good = tmp_path / "r.jsonl", b'{"numbers": [12, 3], "target": 15, "response": "<answer>12 + 3</answer>"}'
-    path.write_bytes(b"\n".join([good, bad, good]))
+    path.write_bytes(b"\n".join([good, b"", bad, good]))  # an empty line is none, but it counts
     out = io.StringIO()
-    with pytest.raises(UserError, match=rf"r\.jsonl, line 2: .*{named}"):
+    with pytest.raises(UserError, match=rf"r\.jsonl, line 3: .*{named}"):
         grade_file("countdown", path, out)
     assert len(out.getvalue().splitlines()) == 1  # the verdicts before it are out: the file is a stream

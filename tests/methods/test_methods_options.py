@@ -64,6 +64,9 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
         *((name, "clip_centre", "step-policy") for name in ("bapo_xi", "areal", "gspo", "bapo_code", "bapo_released")),
         ("remix", "passes", 3),
         ("bapo_oracle", "expectations", "separate"),
+        *(("bapo_without_x2", key, value) for key, value in (("m", 1), ("x2_policy", "rollout"))),
+        ("bapo_without_x3", "x3_filter", "none"),
+        *(("bapo_x1", key, value) for key, value in (("m", 1), ("remove_replayed", True))),
     ],
 )
 def test_impossible_values_are_refused_by_name(algorithm, key, value):

@@ -104,7 +104,7 @@ def write_run(
     settings = dict(config or {"seed": 1})
     write_text(folder / CONFIG, yaml.safe_dump(settings, sort_keys=False), durable=False)
     write_json(folder / MANIFEST, {"identity": "synthetic", "synthetic": True}, durable=False)
-    summary = {"identity": "synthetic", "steps": len(steps), "totals": dict(totals or {})}
+    summary = {"identity": f"synthetic {folder.name}", "steps": len(steps), "totals": dict(totals or {})}
     summary |= {"budget": dict(budget)} if budget else {}
     write_json(folder / SUMMARY, {**summary, "files": fingerprints(folder, TABLES)}, durable=False)
     if bits:

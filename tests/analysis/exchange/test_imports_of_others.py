@@ -144,6 +144,7 @@ REWARD = '"critic/score/mean": '
         "{broken",
         f'{{"step": 1e999, {REWARD}0.5}}',
         f'{{"step": 1e30, {REWARD}0.5}}',
+        f'{{"step": 1.5, {REWARD}0.5}}',
         f'{{"step": -1e30, {REWARD}0.5}}',
         f'{{"step": 7, {REWARD}NaN}}',
         f'{{"step": 7, {REWARD}-Infinity}}',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from analysis.study import load
 from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Method
-from bapo.store.files import read_json, read_table, write_json
+from bapo.store.files import SUMMARY, read_json, read_table, write_json
 
 PARTS = {("countdown", MODEL): ("grpo", "bapo")}
 
@@ -210,6 +211,14 @@ def test_a_study_file_without_a_field_or_with_a_seed_twice(small: Path) -> None:
         with pytest.raises(UserError, match=words) as caught:
             load(small)
         assert str(small) in str(caught.value)
+
+
+def test_a_copied_run_is_no_second_seed(small: Path) -> None:
+    first, second = (run_of(small, "grpo", seed) / SUMMARY for seed in (1, 2))
+    write_json(second, read_json(first))
+    with pytest.raises(UserError, match="seed=2") as caught:
+        load(small)
+    assert {str(first.parent), str(second.parent)} <= set(re.split("[ ;:]+", str(caught.value)))
 
 
 def test_one_seed_and_no_base(tmp_path: Path) -> None:
