@@ -26,17 +26,18 @@ def closing(home: Path, studies: Sequence[str]) -> str:
 def rows(table: Path) -> str:
     """Return a line for each average of a table's CSV: task, method, percent and difference; "" if it has none.
 
-    Where a difference is pooled over base models, only the pooled rows, which have no percent.
+    Where a difference is pooled over base models, only the pooled rows, which have no percent. Rows over tasks, which
+    have neither, are left out.
     """
     with table.open(encoding="utf-8", newline="") as file:
-        averages = [row for row in csv.DictReader(file) if row["benchmark"] == AVERAGE]
+        averages = [r for r in csv.DictReader(file) if r["benchmark"] == AVERAGE and (r["mean"] or r["difference"])]
     # write_csv quotes a sign
     titles = {row["method"]: (row.get("title") or row["method_title"]).lstrip("'+") for row in averages}
     pooled = [row for row in averages if not row["mean"]]
     cells = []
     for row in pooled or averages:
         low, mean, high, lead = (float(row.get(key) or "nan") for key in ("low", "mean", "high", "difference"))
-        accuracy = "" if row in pooled else f"{text.number(mean)} ± {text.number((high - low) / 2)}"
+        accuracy = "" if row in pooled else text.percent(mean, low, high)
         against = ""
         if lead == lead:
             other = titles.get(row["reference"], row["reference"])

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from analysis import audit, paper, text
 from analysis.exchange.imports import is_imported
-from analysis.products import FIGURES, LEDGER, MAIN, TABLES, imported, robustness_reports
+from analysis.products import FIGURES, LEDGER, MAIN, PAGE, TABLES, imported, robustness_reports
 from analysis.study import load, workflow_command
 from bapo import project
 from bapo.errors import UserError
@@ -37,7 +37,7 @@ def write(home: Path, out: Path | None = None) -> Path:
     A project's page has no paper. Raises UserError where the folder holds no results or a file in it is damaged.
     """
     title = project.title()
-    path, ledger = out or home / "report.html", home / f"{LEDGER}.md"
+    path, ledger = out or home / PAGE, home / f"{LEDGER}.md"
     parts = {
         "tables": _parts(home / "tables", path.parent),
         "figures": _parts(home / "figures", path.parent, "svg"),

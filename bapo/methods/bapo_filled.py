@@ -34,4 +34,7 @@ class BAPOFilled(BAPOWithX1Only):
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
         keep, most = partial(self.filtered_fresh, step), DAPOConfig().max_generation_batches
         groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, most, policy="rollout")
-        return self.batch(drawn, groups[: self.batch_size], [], [], [])
+        batch = self.batch(drawn, groups, [], [], [])
+        batch.groups, surplus = groups[: self.batch_size], groups[self.batch_size :]
+        batch.rejected += [(g, "batch full") for g in surplus]
+        return batch

@@ -11,6 +11,7 @@ Probe, validation, checkpoints, and a processor's updates of a policy in host me
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -186,7 +187,7 @@ def jobs(targets: Sequence[str], settings: Settings) -> list[Job]:
     """Return every job of ``targets``, done or not. Raises UserError with Snakemake's reason."""
     listed: dict[tuple[str, Path], bool] = {}
     for file, rule, plan in summary(targets, settings):
-        place = Path(file).relative_to(settings.home).with_suffix("")  # files of one job differ in their suffixes
+        place = Path(os.path.relpath(file, settings.home)).with_suffix("")  # files of one job differ in their suffixes
         kind = KINDS.get(rule, "analysis")
         listed[kind, place] = listed.get((kind, place), True) and plan == "no update"
     return [Job(kind, place, _cost(kind, place.parts, settings), done) for (kind, place), done in listed.items()]

@@ -131,9 +131,9 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     try:
         for place, row in _read(path):
             where = f"{path} {place}"
-            if not isinstance(row, dict) or None in row or (path.suffix == ".csv" and None in row.values()):
+            if not isinstance(row, dict) or None in row or (_format(path) == ".csv" and None in row.values()):
                 raise ValueError("not a value for each column")
-            if path.suffix != ".parquet":
+            if _format(path) != ".parquet":
                 json.dumps(row, ensure_ascii=False).encode()  # half of a character, which JSON may escape, is no text
             yield where, row
     except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:
@@ -142,17 +142,22 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
         raise UserError(f"{where}: it or what follows cannot be read ({reason}); get the file again") from None
 
 
+def _format(path: Path) -> str:
+    """Return the suffix that says how a file is written, whether it is compressed or not."""
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
 def _read(path: Path) -> Iterator[tuple[str, object]]:
-    if path.suffix == ".parquet":
+    if _format(path) == ".parquet":
         import pyarrow.parquet as pq
 
         yield from ((f"row {number}", row) for number, row in enumerate(pq.ParquetFile(path).read().to_pylist()))
         return
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-        if path.suffix == ".csv":
+        if _format(path) == ".csv":
             reader = csv.DictReader(file, strict=True)
             yield from ((f"line {reader.line_num}", row) for row in reader)
-        elif path.suffix == ".json":
+        elif _format(path) == ".json":
             yield from ((f"row {number}", row) for number, row in enumerate(json.load(file)))
         else:
             yield from ((f"line {number}", json.loads(line)) for number, line in enumerate(file, 1) if line.strip())

@@ -353,6 +353,7 @@ BAPO = "countdown,bapo,'+BAPO,avg,{},grpo,-0.25,below\n"
         (REFERENCE, ["countdown  GRPO  20.0 ± 1.0"]),
         (REFERENCE + BAPO.format("18,19.75,21"), ["countdown  GRPO  20.0 ± 1.0", BELOW := "-0.2 against GRPO, below"]),
         (REFERENCE + BAPO.format(",,"), [f"countdown  BAPO  {BELOW}"]),  # pooled over base models
+        (REFERENCE + "all,grpo,GRPO,avg,,,,grpo,,\n", ["countdown  GRPO  20.0 ± 1.0"]),  # over tasks
     ],
 )
 def test_the_rows_that_a_target_ends_with(rows: str, lines: list[str], tmp_path: Path) -> None:
