@@ -57,8 +57,8 @@ def test_grpo_passes() -> None:
         ({"draw_prompts": None}, "draw_prompts returned None, must be a list of one Prompt or more"),
         ({"draw_prompts": []}, "draw_prompts returned a list of 0, must be"),
         ({"draw_prompts": ["a"]}, "draw_prompts returned a list of 1, must be"),
-        ({"syncs_rollout_policy": False}, "syncs_rollout_policy returned False at step 1, must be True where delays_"),
-        ({"syncs_rollout_policy": np.False_}, "syncs_rollout_policy returned False at step 1, must be True where"),
+        ({"syncs_rollout_policy": False}, "syncs_rollout_policy returned False, must be True where delays_"),
+        ({"syncs_rollout_policy": np.False_}, "syncs_rollout_policy returned False, must be True where"),
         ({"syncs_rollout_policy": None}, "syncs_rollout_policy returned None, must be bool"),
         ({"rollout_budget": 2.5}, "rollout_budget returned 2.5, must be int or None"),
         ({"passes": None}, "passes returned None, must be int"),
@@ -69,13 +69,16 @@ def test_grpo_passes() -> None:
         ({"build_batch": []}, "build_batch returned a list of 0, must be a Batch"),
         ({"build_batch": Batch(None)}, "build_batch returned groups=None, must be a list of Group"),
         ({"build_batch": Batch(["a"])}, "build_batch returned groups=a list of 1, must be a list of Group"),
-        ({"build_batch": Batch([], fresh(1, [1]))}, "build_batch returned rejected with a Group, must hold tuples"),
-        ({"build_batch": Batch([], [(fresh(1, [1])[0],)])}, "build_batch returned rejected with a tuple of 1, must"),
+        (
+            {"build_batch": Batch([], fresh(1, [1]))},
+            "build_batch returned rejected=a list of 1, must be a list of (Group",
+        ),
+        ({"build_batch": Batch([], [(fresh(1, [1])[0],)])}, "build_batch returned rejected=a list of 1, must"),
         ({"build_batch": Batch([], phase=None)}, "build_batch returned phase=None, must be int"),
         *(
             (
                 {"build_batch": Batch([], metrics={name: 7})},
-                f"build_batch returned the metric '{name}', which is a column",
+                f"build_batch returned the metric '{name}', must be renamed",
             )
             for name in ("step", "policy_version", "reward_mean", "loss", "tv_x2", "seconds_push", "forward_flops")
         ),
@@ -91,25 +94,25 @@ def test_grpo_passes() -> None:
         ({"advantages": np.zeros(8, object)}, "advantages returned object [8], must be an array of numbers [8]"),
         (
             {"advantages": np.full(8, np.nan)},
-            "advantages returned [nan, nan, nan, nan, nan, nan, nan, nan] for prompt 1a",
+            "advantages returned [nan, nan, nan, nan, nan, nan, nan, nan], float64 [8], must be finite",
         ),
         ({"second_part": np.zeros(7, bool)}, "second_part returned bool [7], must be bool [8]"),
         ({"second_part": np.zeros(8, int)}, "second_part returned int64 [8], must be bool [8]"),
         ({"saved": ("memory",), "memory": {1}}, "state returned memory=a set, must be plain data that JSON can hold"),
         ({"saved": ("memory",), "memory": np.ones(2)}, "state returned memory=float64 [2], must be plain data"),
-        ({"saved": ("memory",)}, "build_batch returned without the attribute 'memory', which `saved` names"),
+        ({"saved": ("memory",)}, "build_batch returned no attribute 'memory', must be one, since `saved` names it"),
         ({"loss": 0.5}, "loss returned 0.5, must be a tuple (loss, metrics)"),
         ({"loss": (0.5, {})}, "loss returned the loss 0.5, must be a tensor [] with a gradient"),
         *(
             ({"loss": (values, metrics)}, f"loss returned {fault}")
             for values, metrics, fault in (
                 ([1.0, 2.0], CLIPPED, "the loss float32 [2], must be a tensor [] with a gradient"),
-                ("bare", CLIPPED, "the loss float32 [] without a gradient, must be"),
+                ("bare", CLIPPED, "a detached loss float32 [], must be"),
                 (0.0, {}, "the metric clipped=None, must be a tensor [2]"),
                 (0.0, {"clipped": 0.0}, "the metric clipped=float32 [], must be a tensor [2]"),
                 (0.0, CLIPPED | {"mine": [1.0]}, "the metric mine=float32 [1], must be one number in a tensor"),
-                (0.0, CLIPPED | {"gradient_norm": 1.0}, "the metric 'gradient_norm', which is a column"),
-                (0.0, CLIPPED | {"ratio_x1": 1.0}, "the metric 'ratio_x1', which is a column"),
+                (0.0, CLIPPED | {"gradient_norm": 1.0}, "the metric 'gradient_norm', must be renamed"),
+                (0.0, CLIPPED | {"ratio_x1": 1.0}, "the metric 'ratio_x1', must be renamed"),
             )
         ),
     ],
