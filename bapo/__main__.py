@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from importlib import import_module
 
 from bapo import __version__
 from bapo.commands import GROUPS, OF_ANALYSIS, TEXTS, examples, path
-from bapo.errors import exit_status
+from bapo.errors import JobFailed, exit_status
 
 OVERRIDES = """\
 Configuration, for example
@@ -141,7 +142,11 @@ def _run(words: list[str]) -> int:
     if arguments.command is None:
         _parser().print_help()
         return 0
-    return arguments.run(arguments)
+    try:
+        return arguments.run(arguments)
+    except SystemExit as error:  # no command of ours ends so: a method's or a task's code has, and the work is not done
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise JobFailed(f"error: {frame.filename}:{frame.lineno}: sys.exit({error.code!r}) before the end") from None
 
 
 def _hint(command: str, option: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from bapo import project
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 from bapo.validate import refused
 
@@ -82,12 +83,28 @@ def get(algorithm: str) -> type[Method]:
     if name in _built_in():
         return _class_in(import_module(f"{__name__}.{name}"))
     if entry := _installed(tuple(sys.path)).get(name):
-        return entry.load()
+        return _sound(entry.load(), f"method={name}")
     if not project.is_place(algorithm):
         raise UserError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(names())}")
     cls = project.load(algorithm, "method.algorithm")
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"method.algorithm={algorithm}: must be a class derived from bapo.methods.base.Method")
+    return _sound(cls, algorithm.partition(":")[0])
+
+
+def _sound(cls: type[Method], file: str) -> type[Method]:
+    """Return a class that is not of the suite. Raises UserError for a Config that is none, and for a misspelt hook."""
+    if not (isinstance(cls.Config, type) and issubclass(cls.Config, MethodConfig)):
+        raise UserError(f"{file}: {cls.__name__}.Config={cls.Config!r}: must be a class derived from MethodConfig")
+    try:
+        cls.Config()
+    except ValidationError as error:
+        raise refused(error, file, f"{cls.__name__}.Config") from None
+    hooks = [name for name in dir(Method) if not name.startswith("_")]
+    own = {name for each in cls.__mro__ if not each.__module__.startswith("bapo.") for name in vars(each)}
+    for name in sorted(own.difference(dir(Method))):
+        if not name.startswith("_") and get_close_matches(name, hooks, 1, 0.85):
+            raise UserError(unknown(f"{file}: {cls.__name__}.{name}", "no such hook", name, hooks))
     return cls
 
 

@@ -9,6 +9,39 @@ from __future__ import annotations
 
 from bapo.store import files
 
+#: steps.parquet: what methods say of a step by ``Batch.metrics``
+OF_METHODS = {
+    "generation_batches": "rollouts of a batch that the step took (DAPO: up to its limit)",
+    "reevaluated_prompts": "hard prompts that BAPO sampled again",
+    "c2": "lower end of eq. 8's range of accuracies for X3, 0 to 1",
+    "c3": "its upper end",
+    "r_tot": "the mean reward that eq. 8 follows",
+    "bad_buffer": "prompts in BAPO's B_bad",
+    "high_buffer": "groups in BAPO's B_high",
+    "replayed_responses": "stored responses in the batch (ARPO, ExGRPO, RePO)",
+    "replay_buffer": "groups that are stored (FIFO replay, FreshPER, DOTS-RR)",
+    "replay_age": "steps since they were sampled, mean over the batch (FIFO replay, FreshPER)",
+    "recent": "groups that are stored (Remix-GRPO)",
+    "queue": "groups that wait (methods on a stale queue)",
+    "replayed_prompts": "prompts that are answered again (Prompt Replay)",
+    "prompt_buffer": "prompts that are stored (Prompt Replay)",
+    "experience_questions": "prompts with a stored right response (ExGRPO)",
+    "retired_questions": "prompts that are always solved, and left out (ExGRPO)",
+    "demonstrations": "responses of an expert in the batch (LUFFY, ReLIFT)",
+    "buffered": "expert's responses that wait (ReLIFT)",
+    "resumed_groups": "groups that a step goes on with (partial rollouts)",
+    "waiting_groups": "groups that are not finished (partial rollouts)",
+    "earlier_tokens": "share of the batch's tokens from earlier steps (partial rollouts)",
+    "predicted_mean": "accuracy that the step's prompts were expected to have (DOTS)",
+    "prediction_correlation": "of expected and seen accuracies (DOTS)",
+    "prediction_error": "mean distance of the two (DOTS)",
+    "reference_correlation": "the same on prompts whose accuracy is known (DOTS)",
+    "reference_error": "the same on prompts whose accuracy is known (DOTS)",
+    "clip_low": "1 minus the lower end of the clip (bapo_xi)",
+    "clip_high": "the upper end minus 1 (bapo_xi)",
+    "positive_share": "share of the loss from positive advantages (bapo_xi)",
+}
+
 #: steps.parquet: a row a training step
 STEP = {
     "step": "from 1",
@@ -24,13 +57,6 @@ STEP = {
     "x1": "of these, fresh",
     "x2": "of these, hard prompts that were sampled again",
     "x3": "of these, replayed",
-    "generation_batches": "rollouts of a batch that the step took (DAPO: up to its limit)",
-    "reevaluated_prompts": "hard prompts that BAPO sampled again",
-    "c2": "lower end of eq. 8's range of accuracies for X3, 0 to 1",
-    "c3": "its upper end",
-    "r_tot": "the mean reward that eq. 8 follows",
-    "bad_buffer": "prompts in BAPO's B_bad",
-    "high_buffer": "groups in BAPO's B_high",
     "updates": "optimiser steps",
     "loss": "mean over the updates",
     "gradient_norm": "before clipping, mean over the updates",
@@ -73,29 +99,7 @@ STEP = {
     "seconds_probe": "of the probe, which no cost counts",
     "seconds_total": "of the whole step",
     "memory_peak_gb": "most GB of a GPU that tensors took since the job began; verl",
-    "replayed_responses": "stored responses in the batch (ARPO, ExGRPO, RePO)",
-    "replay_buffer": "groups that are stored (FIFO replay, FreshPER, DOTS-RR)",
-    "replay_age": "steps since they were sampled, mean over the batch (FIFO replay, FreshPER)",
-    "recent": "groups that are stored (Remix-GRPO)",
-    "queue": "groups that wait (methods on a stale queue)",
-    "replayed_prompts": "prompts that are answered again (Prompt Replay)",
-    "prompt_buffer": "prompts that are stored (Prompt Replay)",
-    "experience_questions": "prompts with a stored right response (ExGRPO)",
-    "retired_questions": "prompts that are always solved, and left out (ExGRPO)",
-    "demonstrations": "responses of an expert in the batch (LUFFY, ReLIFT)",
-    "buffered": "expert's responses that wait (ReLIFT)",
-    "resumed_groups": "groups that a step goes on with (partial rollouts)",
-    "waiting_groups": "groups that are not finished (partial rollouts)",
-    "earlier_tokens": "share of the batch's tokens from earlier steps (partial rollouts)",
-    "predicted_mean": "accuracy that the step's prompts were expected to have (DOTS)",
-    "prediction_correlation": "of expected and seen accuracies (DOTS)",
-    "prediction_error": "mean distance of the two (DOTS)",
-    "reference_correlation": "the same on prompts whose accuracy is known (DOTS)",
-    "reference_error": "the same on prompts whose accuracy is known (DOTS)",
-    "clip_low": "1 minus the lower end of the clip (bapo_xi)",
-    "clip_high": "the upper end minus 1 (bapo_xi)",
-    "positive_share": "share of the loss from positive advantages (bapo_xi)",
-}
+} | OF_METHODS
 
 #: groups.parquet: a row a group of a step, used or not
 GROUP = {

@@ -133,3 +133,47 @@ def test_a_method_of_another_package_is_listed_and_trained(
     groups = read_table(run / GROUPS)
     assert len(groups) == 16 and (groups["used"] == (groups["rewards"].map(sum) > 0)).all()
     assert set(groups.loc[~groups["used"], "reason"]) <= {"never solved"}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("Config = {'clip_low': 0.1}", "Own.Config={'clip_low': 0.1}: must be a class derived from MethodConfig"),
+        ("class Config: pass", "Own.Config=<class .*>: must be a class derived from MethodConfig"),
+        ("class Config(MethodConfig): share: float", "Own.Config.share: has no value; add it"),
+        ("class Config(MethodConfig): clip_low: float = 'a'", "Own.Config.clip_low=a: must be a valid number"),
+        *(
+            (f"{name} = None", f"Own.{name}: no such hook .did you mean '{hook}'.*; allowed: .*advantages")
+            for name, hook in (
+                ("advantage", "advantages"),
+                ("sync_rollout_policy", "syncs_rollout_policy"),
+                ("draw_prompt", "draw_prompts"),
+                ("build_batches", "build_batch"),
+                ("use_critic", "uses_critic"),
+                ("save", "saved"),
+            )
+        ),
+    ],
+)
+def test_a_class_that_is_no_method_of_the_suites_kind_is_refused(
+    body: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text(f"from bapo.methods import Method, MethodConfig\nclass Own(Method):\n    {body}\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"^own.py: {message}"):
+        methods.get("own.py:Own")
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_of_the_suite_has_no_name_close_to_a_hooks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = type("Own", (), dict(vars(methods.get(name)), __module__="own"))
+    methods._sound(type("Own", (own, methods.Method), {"Config": methods.MethodConfig}), "own.py")
+
+
+@pytest.mark.parametrize("code", [0, 3, None, "done"])
+def test_code_that_exits_has_not_done_what_was_asked_for(
+    code: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(methods, "show", lambda: sys.exit(code))
+    assert main(["methods"]) == 1
+    assert f"{Path(__file__).name}:" in (said := capsys.readouterr().err) and f"sys.exit({code!r}) before" in said

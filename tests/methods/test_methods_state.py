@@ -8,10 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.late import LATE
 from support.scripted import ExpertSampler, G, group
 
 from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt
+
+if LATE:
+    from bapo.engines.shared.hooks import checked
 
 B, STEPS = 4, 14
 #: so that in a few small steps each does what it is for
@@ -104,7 +108,7 @@ def short(found: object) -> str:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_method_does_what_is_written_down(algorithm: str, options: dict[str, dict]) -> None:
     """Which groups it trains on, in which part, with which weights and random numbers; by default, and as above."""
-    method = methods.build({"algorithm": algorithm, **options.get(algorithm, {})}, B, seed=3)
+    method = checked(methods.build({"algorithm": algorithm, **options.get(algorithm, {})}, B, seed=3))
     done = steps(method, 1, STEPS, World())
     found = [short(step) for step in done] + [short(method.state()[0])]
     written = json.loads(WRITTEN.read_text(encoding="utf-8"))[algorithm][bool(options)].split()

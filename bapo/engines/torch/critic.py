@@ -69,7 +69,7 @@ class Critic(TrainedModel):
         parts = zip(*(np.split(array, edges) for array in (values, returns, advantages)), strict=True)
         return [replace(group, estimates=Estimates(*part)) for group, part in zip(groups, parts, strict=True)]
 
-    def update(self, groups: Sequence[Group], metrics: MetricMeans) -> int:
+    def update(self, step: int, groups: Sequence[Group], metrics: MetricMeans) -> int:
         """Take one update on a mini-batch of groups with ``estimates``. Returns the tokens that it was trained on."""
         estimates = [e for g in groups if (e := g.estimates) is not None]
         counts = denominators(self.train, groups, [g.replayed for g in groups])
@@ -92,7 +92,7 @@ class Critic(TrainedModel):
             total += float(loss.detach())
             for name, value in parts.items():
                 metrics.add(name, float(value), float(mask.sum()))
-        norm = self._step("the critic's gradient", "lower method.critic_rate_ratio")
+        norm = self._step(f"step {step}: the critic's gradient", "lower method.critic_rate_ratio")
         metrics.add("value_loss", total)
         metrics.add("critic_gradient_norm", norm)
         return tokens

@@ -60,7 +60,7 @@ class Learner(TrainedModel):
         if trains:
             groups = self._with_step_logprobs(groups)
         parts = mini_batches(method, self.train, self.seed, step, groups)
-        critic_tokens = 0 if critic is None else sum(critic.update(part, metrics) for part in parts)
+        critic_tokens = 0 if critic is None else sum(critic.update(step, part, metrics) for part in parts)
         tokens = sum(self._one_update(step, part, phase, metrics, ratios) for part in parts if trains)
         return {
             **metrics.means(),
@@ -134,7 +134,7 @@ class Learner(TrainedModel):
                     metrics.add(name, float(np.mean(terms.numpy())), len(terms))
                     if name.startswith("ratio_x"):
                         ratios[name].append(terms.numpy())
-        norm = self._step("the gradient", "lower train.learning_rate, check the rewards")
+        norm = self._step(f"step {step}: the gradient", "lower train.learning_rate, check the rewards")
         metrics.add("loss", total_loss)
         metrics.add("gradient_norm", norm)
         metrics.add("updates", 1.0)

@@ -12,7 +12,7 @@ from safetensors.torch import load_model
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
-from bapo.engines.shared import models, records
+from bapo.engines.shared import hooks, models, records
 from bapo.engines.shared.costs import StepCosts
 from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.packed_groups import unpack_groups
@@ -32,7 +32,6 @@ from bapo.experiments.identity import base_identity, data_identity, probe_identi
 from bapo.experiments.places import base_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import allocation
-from bapo.methods import Method
 from bapo.processes import stop_requests
 from bapo.store import files
 from bapo.store.files import CONFIG, PROBE, STEPS, SUMMARY, Json, write_json, write_text
@@ -61,7 +60,7 @@ class Trainer:
         self.config, self.folder, self.identity = config, folder, identity
         models.prepare_process(config.threads)
         self.device = models.device_of(config)
-        self.method: Method = methods.of_run(config)
+        self.method = hooks.checked(methods.of_run(config))
         self.task = tasks.get(config.task.name)
         data = data_folder(config)
         saved = checkpoints.newest_intact(folder)

@@ -22,6 +22,7 @@ from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
 from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
+from bapo.engines.shared import hooks
 from bapo.engines.verl.batch_layout import LAYOUT, marks_of
 from bapo.engines.verl.learner import summed, warm_up
 from bapo.engines.verl.worker import local
@@ -101,7 +102,7 @@ class CriticWorker(TrainingWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def prepare(self, run: DictConfig) -> None:
         """Set the loss; run: the method's configuration, ``actor_rollout_ref.bapo``."""
-        method = methods.build(plain(run.method), run.batch_size, run.seed)
+        method = hooks.checked(methods.build(plain(run.method), run.batch_size, run.seed))
         self.loss_fn = partial(value_loss, method=method)
         warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
 

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from bapo import methods
+from bapo.engines.shared import hooks
 from bapo.engines.shared.packed_groups import pack_groups, unpack_groups
 from bapo.engines.shared.records import copy_tables
 from bapo.engines.shared.schedule import RunClock
@@ -42,7 +43,7 @@ class ResumableTrainer(PPOTrainerSync):
     def __init__(self, config: DictConfig) -> None:
         self.run = verl_config.typed(config.bapo.config)
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
-        self.method = methods.of_run(self.run)
+        self.method = hooks.checked(methods.of_run(self.run))
         self.clock = RunClock(config.bapo.get("end"), self.run.checkpoint)
         super().__init__(config)
         self.updates = 0

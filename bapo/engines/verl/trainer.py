@@ -186,7 +186,7 @@ class MethodTrainer(ResumableTrainer):
     def _load_rollout_policy(self, step: int) -> None:
         """alpha of the coming step, in the rollout engine (Algorithm 1, lines 3-5)."""
         current = step - 1
-        if self.method.syncs_rollout_policy(step) or not self.method.delays_rollout_policy:
+        if self.method.syncs_rollout_policy(step):
             self.rollout_version = current
             if self.method.delays_rollout_policy:
                 self.actor_rollout_wg.snapshot_rollout_policy()

@@ -19,6 +19,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from bapo import methods
+from bapo.engines.shared import hooks
 from bapo.engines.verl import images
 from bapo.engines.verl.learner import policy_loss, warm_up
 from bapo.gpu import allocation
@@ -123,7 +124,7 @@ class MethodWorker(MixedIn):
         if hasattr(self.actor.engine.module.config, "vision_config"):
             images.mend_rows_without_images()
         run = self.config.bapo
-        method = methods.build(plain(run.method), run.batch_size, run.seed)
+        method = hooks.checked(methods.build(plain(run.method), run.batch_size, run.seed))
         self.actor.set_loss_fn(partial(policy_loss, method=method))
         warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)
 

@@ -105,7 +105,7 @@ def test_a_new_critic_values_everything_at_0_and_all_of_it_is_trained() -> None:
     fresh, names = critic(copy.deepcopy(policy)), dict(policy.named_parameters())
     assert not values_of(fresh.model, all_rows(groups())[1]).any()
     for part in (groups(), groups(seed=4)):  # from the second update on, when the head is no longer 0
-        fresh.update(fresh.estimated(part, MetricMeans()), MetricMeans())
+        fresh.update(1, fresh.estimated(part, MetricMeans()), MetricMeans())
     body = {n: p for n, p in fresh.model.named_parameters() if "lm_head" not in n}
     assert len(body) == len(names) and not any(torch.equal(p, names[n]) for n, p in body.items())
 
@@ -121,7 +121,7 @@ def test_advantages_are_those_of_the_values_before_the_update() -> None:
     expected, returns = gae(rewards, before, rows.mask.numpy(), 0.9, 0.7)
     metrics = MetricMeans()
     estimated = judge.estimated(made, metrics)
-    tokens = sum(judge.update(part, metrics) for part in (estimated[:2], estimated[2:]))
+    tokens = sum(judge.update(1, part, metrics) for part in (estimated[:2], estimated[2:]))
     np.testing.assert_allclose(np.concatenate([g.estimates.advantages for g in estimated]), expected, atol=1e-5)
     np.testing.assert_allclose(np.concatenate([g.estimates.values for g in estimated]), before, atol=1e-5)
     assert tokens == sum(len(g.prompt.row.tokens) * g.size + g.samples.lengths.sum() for g in made)
@@ -139,7 +139,7 @@ def test_micro_batches_change_nothing() -> None:
         for _ in range(2):
             estimated = one.estimated(made, MetricMeans())
             for part in (estimated[:2], estimated[2:]):
-                one.update(part, MetricMeans())
+                one.update(1, part, MetricMeans())
         found.append(values_of(one.model, all_rows(made)[1]).detach())
     assert found[0].abs().max() > 1e-3
     torch.testing.assert_close(*found, atol=2e-6, rtol=1e-4)
@@ -166,8 +166,8 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
     one, made = critic(tiny(0)), groups()
     with torch.no_grad():
         one.model.lm_head.weight.fill_(float("inf"))
-    with pytest.raises(UserError, match=r"update 1; .*method\.critic_rate"):
-        one.update(one.estimated(made, MetricMeans()), MetricMeans())
+    with pytest.raises(UserError, match=r"step 7: .* update 1; .*method\.critic_rate"):
+        one.update(7, one.estimated(made, MetricMeans()), MetricMeans())
 
 
 # ------------------------------------------------------------------------------------------------ runs

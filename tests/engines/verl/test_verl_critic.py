@@ -132,7 +132,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         own = torch_critic(method)
         own.model.load_state_dict(start.state_dict())
         metrics = MetricMeans()
-        own.update(part, metrics)
+        own.update(step, part, metrics)
         means = metrics.means()
         mine = [rows[r * share + number * width : r * share + (number + 1) * width] for r in range(ranks)]
         function = verl_critic.partial(verl_critic.value_loss, method=method)

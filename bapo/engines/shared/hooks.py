@@ -1,0 +1,160 @@
+"""What the hooks of a method may answer, checked between the method and either engine.
+
+An engine would train on an array of another shape without a word, or fail far from the hook that returned it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bapo.algorithm.losses import LossInputs, ValueInputs
+from bapo.algorithm.rollouts import Group, Prompt
+from bapo.engines.shared.records import BY_ORIGIN
+from bapo.errors import UserError
+from bapo.methods import Batch, Method
+from bapo.store import columns
+
+#: whether a part of an answer is right, which part, its value, and what it must be; each may count on those before it
+Rules = Iterator[tuple[bool, str, object, str]]
+#: the metrics of a loss that are recorded, and the names that the engines and the record take for their own
+OF_LOSSES = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
+TAKEN = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
+TAKEN |= {f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3)}
+
+
+def checked(method: Method) -> Method:
+    """Return the method, whose hooks from now on raise UserError for an answer that no engine can use."""
+    for name, rules in RULES.items():
+        setattr(method, name, _checked(method, name, getattr(method, name), rules))
+    return method
+
+
+def _checked(method: Method, name: str, hook: Callable[..., Any], rules: Callable[..., Rules]) -> Callable[..., Any]:
+    @wraps(hook)
+    def call(*arguments: Any, **named: Any) -> Any:
+        answer = hook(*arguments, **named)
+        for holds, part, value, must in rules(method, answer, *arguments, *named.values()):
+            if not holds:
+                place = f"{method.config.algorithm.partition(':')[0]}: {type(method).__name__}.{name}"
+                raise UserError(f"{place} returned {part}{_said(value)}, must be {must}")
+        return answer
+
+    return call
+
+
+def _said(value: object) -> str:
+    if isinstance(value, np.ndarray | Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, list | tuple | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    return repr(value) if value is None or isinstance(value, Real | str) else f"a {type(value).__name__}"
+
+
+def _one_of(kinds: type | UnionType, must: str) -> Callable[..., Rules]:
+    def rules(method: Method, answer: object, *_: object) -> Rules:
+        yield isinstance(answer.item() if isinstance(answer, np.generic) else answer, kinds), "", answer, must
+
+    return rules
+
+
+def _sync(method: Method, answer: object, *_: object) -> Rules:
+    yield from _one_of(bool, "bool")(method, answer)
+    # without the delay an engine holds no second set of weights
+    yield bool(answer or method.delays_rollout_policy), "", bool(answer), "True where delays_rollout_policy is False"
+
+
+def _prompts(method: Method, answer: Any, *_: object) -> Rules:
+    yield _all(answer, Prompt) and len(answer) > 0, "", answer, "a list of one Prompt or more"
+
+
+def _all(answer: object, kind: type) -> bool:
+    return isinstance(answer, list) and all(isinstance(each, kind) for each in answer)
+
+
+def _batch(method: Method, answer: Any, step: int, *_: object) -> Rules:
+    yield isinstance(answer, Batch), "", answer, "a Batch"
+    yield _all(answer.groups, Group), "groups=", answer.groups, "a list of Group"
+    pairs = _all(answer.rejected, tuple) and all([Group, str] == [*map(type, pair)] for pair in answer.rejected)
+    yield pairs, "rejected=", answer.rejected, "a list of (Group, reason)"
+    yield isinstance(answer.phase, Integral), "phase=", answer.phase, "int"
+    yield from _metrics(answer.metrics, TAKEN, Real)
+    if step == 1:  # what a checkpoint cannot hold is told now, not after hours
+        for name in method.saved:
+            yield hasattr(method, name), "no attribute ", name, "one, since `saved` names it"
+        method.state()
+
+
+def _metrics(metrics: Any, taken: set[str], kind: type) -> Rules:
+    yield isinstance(metrics, dict), "metrics=", metrics, "a dict"
+    for name, value in metrics.items():
+        yield name not in taken, "the metric ", name, "renamed: steps.parquet or the engine has a number of this name"
+        number = isinstance(value, kind) and getattr(value, "ndim", 0) == 0
+        yield number, f"the metric {name}=", value, f"one number{' in a tensor' * (kind is Tensor)}"
+
+
+def _advantages(method: Method, answer: Any, group: Group) -> Rules:
+    size, longest = group.size, int(group.samples.lengths.max())
+    yield isinstance(answer, np.ndarray) and answer.dtype.kind in "fiu", "", answer, f"an array of numbers [{size}]"
+    fits = answer.shape == (size,) or (answer.ndim == 2 and len(answer) == size and answer.shape[1] >= longest)
+    yield fits, "", answer, f"[{size}], or [{size}, {longest}] with a number for each token"
+    yield bool(np.isfinite(answer).all()), f"{answer.tolist()}, ", answer, f"finite, for prompt {group.prompt.id}"
+
+
+def _second_part(method: Method, answer: Any, group: Group) -> Rules:
+    fits = isinstance(answer, np.ndarray) and answer.dtype == bool and answer.shape == (group.size,)
+    yield fits, "", answer, f"bool [{group.size}]"
+
+
+def _loss(method: Method, answer: Any, inputs: LossInputs | ValueInputs, rows: tuple[str, ...] = ()) -> Rules:
+    """rows: the metrics that have a number for each row."""
+    yield isinstance(answer, tuple) and len(answer) == 2, "", answer, "a tuple (loss, metrics)"
+    loss, metrics = answer
+    yield isinstance(loss, Tensor) and not loss.ndim, "the loss ", loss, "a tensor [] with a gradient"
+    yield loss.requires_grad or not torch.is_grad_enabled(), "a detached loss ", loss, "a tensor [] with a gradient"
+    yield isinstance(metrics, dict), "metrics=", metrics, "a dict"
+    shape = inputs.mask.shape[:1]
+    for name in rows:
+        value = metrics.get(name)
+        yield (
+            isinstance(value, Tensor) and value.shape == shape,
+            f"the metric {name}=",
+            value,
+            f"a tensor {list(shape)}",
+        )
+    yield from _metrics({k: v for k, v in metrics.items() if k not in rows}, TAKEN - OF_LOSSES, Tensor)
+
+
+def _state(method: Method, answer: Any) -> Rules:
+    for name, value in answer[0].items():
+        yield _is_json(value), f"{name}=", value, "plain data that JSON can hold"
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return False
+
+
+RULES: dict[str, Callable[..., Rules]] = {
+    "draw_prompts": _prompts,
+    "syncs_rollout_policy": _sync,
+    "rollout_budget": _one_of(int | None, "int or None"),
+    "build_batch": _batch,
+    "advantages": _advantages,
+    "second_part": _second_part,
+    **dict.fromkeys(("separate", "passes"), _one_of(int, "int")),
+    **dict.fromkeys(("resets_reference", "trains_policy"), _one_of(bool, "bool")),
+    "loss": partial(_loss, rows=("clipped",)),
+    "value_loss": _loss,
+    "state": _state,
+}
