@@ -25,10 +25,11 @@ from analysis.reading import NotRecorded
 from analysis.statistics import Estimate
 from analysis.study import Block, StudyFile
 from bapo.errors import UserError
-from bapo.experiments.budgets import UNITS
 from bapo.store.files import STEPS
 
-#: what a curve may be against, a unit of a budget -> what stands below its panel
+#: what a curve may be against -> the columns of steps.parquet that it adds up
+SPENT = {"rollouts": ("fresh_rollouts", "regenerated_rollouts"), "flops": ("forward_flops", "backward_flops")}
+#: what stands below a panel
 NAMES = {"rollouts": "responses generated", "flops": "operations, forward and backward"}
 #: draws of the bootstrap over seeds
 DRAWS = 400
@@ -103,7 +104,7 @@ class Curves:
 
 
 def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
-    """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of NAMES.
+    """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of SPENT.
 
     Raises NotRecorded where checkpoints were not evaluated, or their cost was not recorded, and UserError where the
     benchmarks have other steps than each other.
@@ -117,8 +118,8 @@ def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     accuracy = np.mean([curve.accuracy.mean(axis=2) for curve in curves], axis=0)
     spent = []
     for cell in cells:
-        steps = reading.table(cell, STEPS, study, ["step", *UNITS[against]]).set_index("step")
-        sums = steps[list(UNITS[against])].sum(axis=1).cumsum()
+        steps = reading.table(cell, STEPS, study, ["step", *SPENT[against]]).set_index("step")
+        sums = steps[list(SPENT[against])].sum(axis=1).cumsum()
         spent.append([0.0 if step == 0 else float(sums[step]) for step in curves[0].steps])
     return Curves(tuple(cell.seed for cell in cells), np.array(spent), accuracy)
 
@@ -149,7 +150,7 @@ def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     Raises UserError where no method has evaluated checkpoints, or one has too few.
     """
     study = with_curves(study)
-    places = [(block, against) for block in study.blocks for against in NAMES]
+    places = [(block, against) for block in study.blocks for against in SPENT]
     fig, panels = style.grid(frames.caption(study, "accuracy_by_cost"), len(places), 2, 2.4, "test accuracy (%)")
     parts = []
     for axes, (block, against) in zip(panels, places, strict=True):
@@ -175,7 +176,7 @@ def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
     """Yield a row a method and cost, in percent and points; methods without evaluated checkpoints have none."""
-    for against in NAMES:
+    for against in SPENT:
         read_before = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
         for method, curves in read_before.items():
             sigmoid = fit(*curves.mean())
@@ -203,7 +204,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     for block in study.blocks:
         rows = list(_rows(block, study))
         numbers += rows
-        for against in NAMES:
+        for against in SPENT:
             cells = [
                 {
                     "Method": row["title"],
