@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from bapo.methods.grpo_stale import GRPOStale, StaleConfig
 from bapo.methods.parts.decoupled import Decoupled, DecoupledConfig
-from bapo.methods.parts.stale import Stale, StaleConfig
 
 
 class AReaLConfig(StaleConfig, DecoupledConfig): ...
 
 
-class AReaL(Stale, Decoupled):
+class AReaL(GRPOStale, Decoupled):
     """Asynchronous rollouts (Fu et al. 2505.24298) as a schedule: their effect on the data, not on the clock.
 
     The generator fills the queue up to eta batches ahead, then makes one batch per step with the newest weights, so

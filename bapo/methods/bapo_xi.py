@@ -9,7 +9,7 @@ from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
 from bapo.methods.base import Batch, Mean, OpenShare, Sampler, Share, Tensor
-from bapo.methods.parts.stale import Stale, StaleConfig
+from bapo.methods.grpo_stale import GRPOStale, StaleConfig
 
 
 class BAPOXiConfig(StaleConfig):
@@ -24,7 +24,7 @@ class BAPOXiConfig(StaleConfig):
     unread = ("clip_centre",)
 
 
-class BAPOXi(Stale):
+class BAPOXi(GRPOStale):
     """Balanced policy optimization with adaptive clipping (Xi et al. 2510.18927; WooooDyy/BAPO), another BAPO.
 
     PPO's clip to [c_low, c_high], whose bounds move until positive advantages are a share rho_0 of the loss:

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.methods.base import Mean, OpenShare, Tensor
-from bapo.methods.parts.stale import Stale, StaleConfig
+from bapo.methods.grpo_stale import GRPOStale, StaleConfig
 
 
 class M2POConfig(StaleConfig):
@@ -22,7 +22,7 @@ class M2POConfig(StaleConfig):
     unread = ("clip_centre", "dual_clip")
 
 
-class M2PO(Stale):
+class M2PO(GRPOStale):
     """Second-moment trust policy optimization (Zheng et al. 2510.01161), as its authors' code has it.
 
     PPO's clip to [exp(-c), exp(c)] of r = pi_theta / alpha, with a bound c that follows the current policy. It is
