@@ -27,51 +27,32 @@ def informative(group: Group) -> bool:
     return between(group.mean, 1 / group.size, (group.size - 1) / group.size)
 
 
-def gaussian_filter(
-    groups: list[Group], mean: float, std: float, share: float, rng: np.random.Generator
-) -> list[Group]:
-    """Draw informative groups with weights exp(-((mu - mean) / std)^2 / 2), without replacement (mode 2).
-
-    Args:
-        groups: those of the rollout, whose order is kept
-        mean, std: of the weights
-        share: so many of all groups are drawn, or every informative one if there are fewer
-        rng: draws
-
-    The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
-    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.
-    """
-    exponents = np.array([-0.5 * ((g.mean - mean) / std) ** 2 for g in groups])
-    candidates = [i for i, g in enumerate(groups) if informative(g)]
-    # the largest of log weight + Gumbel noise are a weighted draw without replacement; a weight may be as good as 0
-    keys = exponents + rng.gumbel(size=len(groups))
-    winners = sorted(candidates, key=lambda i: -keys[i])[: round(share * len(groups))]
-    return [groups[i] for i in sorted(winners)]
-
-
-def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) -> list[Group]:
-    """Keep a random ``share`` of all groups in their order, even those without an advantage (mode 3)."""
-    count = round(share * len(groups))
-    places = sorted(rng.choice(len(groups), size=count, replace=False)) if count else []
-    return [groups[i] for i in places]
-
-
 def online_filter(
     groups: list[Group], kind: str, mean: float, std: float, share: float, rng: np.random.Generator
 ) -> list[Group]:
     """Filter fresh groups by one of A.3's kinds.
 
+    "range" (mode 1) drops only the groups without an advantage. "gaussian" (mode 2) draws from the others with weights
+    exp(-((mu - mean) / std)^2 / 2), without replacement. "uniform" (mode 3) draws from all groups alike.
+
     Args:
         groups: those of the rollout, whose order is kept
-        kind: "range" (mode 1, which drops only the groups without an advantage), "gaussian" (mode 2) or "uniform"
-            (mode 3)
+        kind: "range", "gaussian" or "uniform"
         mean, std: of the weights of mode 2
-        share: of all groups, for modes 2 and 3
+        share: so many of all groups modes 2 and 3 draw, or every informative one if mode 2 has fewer
         rng: draws
+
+    The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
+    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.
     """
+    chosen, count = [i for i, g in enumerate(groups) if informative(g)], round(share * len(groups))
     if kind == "gaussian":
-        return gaussian_filter(groups, mean, std, share, rng)
-    return uniform_filter(groups, share, rng) if kind == "uniform" else [g for g in groups if informative(g)]
+        # the largest of log weight + Gumbel noise are a weighted draw without replacement; a weight may be as good as 0
+        keys = np.array([-0.5 * ((g.mean - mean) / std) ** 2 for g in groups]) + rng.gumbel(size=len(groups))
+        chosen = sorted(chosen, key=lambda i: -keys[i])[:count]
+    elif kind == "uniform":
+        chosen = rng.choice(len(groups), size=count, replace=False).tolist() if count else []
+    return [groups[i] for i in sorted(chosen)]
 
 
 def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:

@@ -150,19 +150,9 @@ class Group:
     def select(self, index: Sequence[int] | np.ndarray) -> Group:
         """Return the group reduced to the responses of these indices (RePO retrieves single ones)."""
         i = np.asarray(index, dtype=np.int64)
-        off_policy, unfinished, earlier, step_logprobs = (
-            None if marks is None else marks[i]
-            for marks in (self.off_policy, self.unfinished, self.earlier, self.step_logprobs)
-        )
-        return replace(
-            self,
-            rewards=self.rewards[i],
-            samples=self.samples.select(i),
-            off_policy=off_policy,
-            unfinished=unfinished,
-            earlier=earlier,
-            step_logprobs=step_logprobs,
-        )
+        names = ("off_policy", "unfinished", "earlier", "step_logprobs")
+        marks = {name: mark[i] for name in names if (mark := getattr(self, name)) is not None}
+        return replace(self, rewards=self.rewards[i], samples=self.samples.select(i), **marks)
 
 
 def between(value: float, low: float, high: float, tolerance: float = 1e-6) -> bool:

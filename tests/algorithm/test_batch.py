@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from support.scripted import fresh, ids
 
 from bapo import methods
-from bapo.algorithm.batch import gaussian_filter, mini_batches
+from bapo.algorithm.batch import mini_batches, online_filter
 
 GRPO = methods.build({"algorithm": "grpo"}, batch_size=8, seed=1)
 
@@ -59,7 +59,8 @@ def test_repo_keeps_a_prompts_fresh_and_replayed_groups_together() -> None:
 
 
 def gaussian(corrects: list[int], share: float, seed: int = 1, std: float = 0.2) -> list[float]:
-    return [g.mean for g in gaussian_filter(fresh(1, corrects), 0.5, std, share, np.random.default_rng(seed))]
+    rng = np.random.default_rng(seed)
+    return [g.mean for g in online_filter(fresh(1, corrects), "gaussian", 0.5, std, share, rng)]
 
 
 def test_the_gaussian_filter_keeps_every_informative_group_where_the_share_asks_for_more() -> None:

@@ -15,14 +15,7 @@ from support.scripted import group, ids
 
 from bapo import methods, seeds
 from bapo.algorithm.advantages import gae, group_relative, relative_to, whiten
-from bapo.algorithm.batch import (
-    gaussian_filter,
-    informative,
-    linear_threshold,
-    mini_batches,
-    next_average_reward,
-    uniform_filter,
-)
+from bapo.algorithm.batch import informative, linear_threshold, mini_batches, next_average_reward, online_filter
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
 from bapo.algorithm.rollouts import Prompt, above, between
 from bapo.algorithm.theory import k1, k2_worst, k3, stability
@@ -194,10 +187,10 @@ def test_filters_keep_the_order_and_choose_what_they_say(counts, share, draws):
     groups, rng = fresh(counts), np.random.default_rng(draws)
     signal = [g for g in groups if any(g.rewards != g.rewards[0])]
     assert signal == [g for g in groups if informative(g)]
-    drawn = gaussian_filter(groups, 0.5, 0.2, share, rng)
+    drawn = online_filter(groups, "gaussian", 0.5, 0.2, share, rng)
     assert len(drawn) == min(len(signal), round(share * len(groups)))
     assert drawn == [g for g in signal if any(g is d for d in drawn)]
-    kept = uniform_filter(groups, share, rng)
+    kept = online_filter(groups, "uniform", 0.5, 0.2, share, rng)
     assert len(kept) == round(share * len(groups)) and kept == [g for g in groups if any(g is k for k in kept)]
 
 
