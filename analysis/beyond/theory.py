@@ -62,7 +62,7 @@ def step_terms(row: Mapping[str, float], k2: float) -> dict[str, float]:
             known = not (math.isnan(k) or math.isnan(tv))  # the formulas' comparisons would take NaN for 0
             largest = theory.ceiling(k, tv, factor=factor) if known else math.nan
             bounds[f"ceiling_{form}"] += weight * largest
-            bounds[f"bound_{form}"] += weight * theory.lower_bound([gain], k, tv, 0.0, factor) if known else math.nan
+            bounds[f"bound_{form}"] += weight * theory.lower_bound(gain, k, tv, factor) if known else math.nan
     return bounds
 
 

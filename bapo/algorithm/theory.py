@@ -7,7 +7,6 @@ describes the samples that were admitted, not the theorem's guarantee. Binary re
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 
 def stability(mu: float) -> float:
@@ -36,15 +35,12 @@ def k2(c1: float) -> float:
     return stability(c1)
 
 
-def k2_worst(c1: float, group_size: int | None = None) -> float:
-    """Return the largest K over the means that eq. 6 admits, c1 < mu < 1.
+def k2_worst(c1: float, group_size: int) -> float:
+    """Return the largest K over the means of G binary rewards that eq. 6 admits, c1 < mu < 1.
 
-    Without ``group_size`` it is the supremum over the open interval, approached as mu tends to 1: inf. With it, mu is a
-    mean of G binary rewards, and the worst lies at one end of {k/G : c1 < k/G < 1}. Raises ValueError if no mean is
-    admitted.
+    The worst lies at one end of {k/G : c1 < k/G < 1}; as an expected reward, mu may come as near to 1 as it likes, and
+    K has no bound. Raises ValueError if no mean is admitted.
     """
-    if group_size is None:
-        return float("inf")
     admitted = [k / group_size for k in range(1, group_size) if k / group_size > c1 + 1e-6]
     if not admitted:
         raise ValueError(f"no mean of {group_size} responses lies strictly between c1={c1} and 1")
@@ -56,36 +52,28 @@ def k3(c2: float, c3: float) -> float:
     return max(stability(c2), stability(c3))
 
 
-def lower_bound(
-    surrogates: ArrayLike, k: float, tv_new: ArrayLike, tv_current: ArrayLike, factor: float = 2.0
-) -> float:
-    """Return L_i of Theorem 3.2 for one subset: the mean over its prompts of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha).
+def lower_bound(surrogate: float, k: float, tv: float, factor: float = 2.0) -> float:
+    """Return L - 2 K TV(pi, alpha): L_i of Theorem 3.2 for one subset, but for its term -2 TV(pi_t, alpha).
 
-    An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once each is weighted by its share
-    of the prompts, which eq. 34 leaves out.
+    The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once each is weighted by its share of the prompts, which
+    eq. 34 leaves out.
 
     Args:
-        surrogates: [P] or one number, L = E_alpha[pi/alpha * A] (eq. 22)
+        surrogate: L = E_alpha[pi/alpha * A] (eq. 22)
         k: K of the subset
-        tv_new, tv_current: [P] or one number, TV of the new and of the current policy to alpha_i
+        tv: TV of the new policy to alpha_i
         factor: replaces both 2s of eq. 20 and 21, which hold for |r| <= 1; rewards in [0, 1], as here, allow 1
             (|E_p r - E_q r| <= TV then, not 2 TV)
     """
-    gain = np.asarray(surrogates, dtype=np.float64)
-    if not gain.size:
-        return 0.0
-    new, current = np.asarray(tv_new, dtype=np.float64), np.asarray(tv_current, dtype=np.float64)
-    cost = np.where(new > 0, factor * k * np.where(new > 0, new, 1.0), 0.0)  # no inf * 0
-    return float((gain - cost - factor * current).mean())
+    return surrogate - factor * k * tv if tv > 0 else surrogate  # no inf * 0
 
 
-def ceiling(k: float, tv_new: float, tv_current: float = 0.0, factor: float = 2.0) -> float:
+def ceiling(k: float, tv: float, factor: float = 2.0) -> float:
     """Return the largest value that :func:`lower_bound` of one subset can take, whatever its policies gain.
 
     With rewards in [0, 1] J(pi) - J(alpha) <= TV(pi, alpha), and sigma >= 1 / (1 + K) in the subset that K belongs to,
-    so L <= (1 + K) TV (eq. 24) and the bound is at most (1 + K - factor K) TV(pi, alpha) - factor TV(pi_t, alpha).
-    As printed (factor 2) that is (1 - K) TV and never positive, since K >= 1 for 0/1 rewards (sigma <= 1/2).
-    k, tv_new, tv_current, factor: as for :func:`lower_bound`, one number each.
+    so L <= (1 + K) TV (eq. 24) and the bound is at most (1 + K - factor K) TV(pi, alpha). As printed (factor 2) that is
+    (1 - K) TV and never positive, since K >= 1 for 0/1 rewards (sigma <= 1/2). k, tv, factor: as for
+    :func:`lower_bound`.
     """
-    rise = tv_new if factor == 1 else (1.0 + (1.0 - factor) * k) * tv_new if tv_new > 0 else 0.0
-    return float(rise - factor * tv_current)
+    return tv if factor == 1 else (1.0 + (1.0 - factor) * k) * tv if tv > 0 else 0.0
