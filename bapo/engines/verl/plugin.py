@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
@@ -22,15 +23,20 @@ CPU_ROLLOUT = "bapo_cpu"
 _CPU = "bapo.engines.verl.cpu"
 
 
+def _always(value: Any) -> Callable[..., Any]:
+    """Return a function that gives ``value``, whatever it is called with: part of an interface."""
+    return lambda *_, **__: value
+
+
 def _device_module() -> types.ModuleType:
     """Return ``torch.cpu`` with the functions that verl calls on ``torch.cuda``, without effect."""
     module = types.ModuleType("bapo_torch_cpu")
     functions = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
-        functions[name] = lambda *_, **__: 0
+        functions[name] = _always(0)
     for name in ("empty_cache", "reset_peak_memory_stats", "ipc_collect"):
-        functions[name] = lambda *_, **__: None
-    functions |= {"mem_get_info": lambda *_, **__: (1, 1), "get_device_name": lambda *_, **__: "CPU"}
+        functions[name] = _always(None)
+    functions |= {"mem_get_info": _always((1, 1)), "get_device_name": _always("CPU")}
     functions |= {name: getattr(torch, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")}
     vars(module).update(functions, manual_seed_all=torch.manual_seed)
     return module
@@ -43,41 +49,21 @@ class CPUPlatform(PlatformBase):
     device_module = _device_module()
     manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
 
-    def _nothing(self, *_: object, **__: object) -> None:
-        """Part of verl's interface, without a use here."""
-
-    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def device_count(self) -> int:
-        return 1
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
-    def ray_resource_name(self) -> str:
-        return "GPU"  # verl's resource pools count GPU or NPU only; the job starts Ray with a logical one
+    set_device = synchronize = set_allocator_settings = empty_cache = _always(None)
+    profiler_start = profiler_stop = cudart = _always(None)
+    is_available, is_ipc_supported = _always(True), _always(False)
+    current_device, device_count = _always(torch.device("cpu")), _always(1)
+    get_device_capability = _always((None, None))
+    communication_backend_name = _always("gloo")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
+    ray_resource_name = _always("GPU")  # verl's pools count GPU or NPU only; the job starts Ray with a logical one
 
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
-    def is_ipc_supported(self) -> bool:
-        return False
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
 
 
 def _register_cpu() -> None:
