@@ -53,11 +53,8 @@ def read(latex: str) -> Value | None:
             return None
         number = _decimal(match["n"] or "1")
         return _signed(match, Value(number.value * Fraction(10) ** exponent, number.digits))
-    for pattern in (_MIXED, _MIXED_PLAIN):
-        match = pattern.fullmatch(text)
-        if match and int(match["d"]):
-            n, d, whole = int(match["n"]), int(match["d"]), int(match["w"])
-            return _signed(match, Value(whole + Fraction(n, d))) if n < d else None
+    if (value := mixed(text)) is not None:
+        return value
     if match := _REPEATING.fullmatch(text):
         start, period = match["n"] + match["a"], match[4] or match[5]
         under = 10 ** len(match["a"]) * (10 ** len(period) - 1)
@@ -67,6 +64,14 @@ def read(latex: str) -> Value | None:
             over, under = (_decimal(match[part].replace(" ", "")).value for part in "nd")
             return _signed(match, Value(over / under)) if under else None
     return None
+
+
+def mixed(text: str) -> Value | None:
+    """Read a whole number with a proper fraction behind it; else None."""
+    match = _MIXED.fullmatch(text) or _MIXED_PLAIN.fullmatch(text)
+    if match is None or int(match["n"]) >= int(match["d"]):
+        return None
+    return _signed(match, Value(int(match["w"]) + Fraction(int(match["n"]), int(match["d"]))))
 
 
 def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
