@@ -99,6 +99,8 @@ _respell = rules(
     ("  ", r"\s\s+", " "),  # rules with several \s* in them are slow on long runs of blanks
     ("**", r"\*\*\s*(\d*\.\d+)", r"^{\1}"),
     ("", r"\\[a-zA-Z]+|(?<!\\)\\\||&[lg]t;|[<>!]=|=<|\*\*?", lambda sign: _RENAMED.get(sign[0], sign[0])),
+    ("not", r"\\not\s*=", r"\\ne "),
+    ("not", r"\\not(?![a-zA-Z])", r"\\text{ not }"),
     ("{", rf"(?:{_FONT}\s*)?\{{\s*([,/])\s*\}}", r"\1"),
     ("sim", r"(?<![\d\s])\s*\\sim(?=\s*\d)", r"\\approx"),
     ("^", r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z])|°)", "°"),

@@ -78,8 +78,8 @@ def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
     """Return whether two numbers are the same answer.
 
     Exact numbers only where equal. A decimal of at least six significant digits stands for any number that it is the
-    rounding or the truncation of (0.333333 for 1/3), but not for an integer gold, which can be written out; and
-    differences of one part in 10**12 are floating point. whole: whether the gold is an integer, where the caller knows.
+    rounding or the truncation of (0.333333 for 1/3), and differences of one part in 10**12 are floating point; but not
+    for an integer gold, which can be written out. whole: whether the gold is an integer, where the caller knows.
     """
     if gold.value == answer.value:
         return True
@@ -88,14 +88,22 @@ def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
     if whole is None:
         whole = gold.digits is None and gold.value.denominator == 1
     gap = abs(gold.value - answer.value)
-    if gap <= Fraction(1, 10**12) * min(abs(gold.value), abs(answer.value)) and (not whole or gap < Fraction(1, 10**6)):
+    if not whole and gap <= Fraction(1, 10**12) * min(abs(gold.value), abs(answer.value)):
         return True
     return _stands_for(gold, answer) or (not whole and _stands_for(answer, gold))
 
 
-def _stands_for(short: Value, exact: Value) -> bool:
+def near(a: Value, b: Value) -> bool:
+    """Return whether "a = b" is true, or one of them is the other rounded or cut off: 1/3 = 0.33, 29.7 = 30."""
+    if a.value == b.value or (a.digits is None and b.digits is None):
+        return a.value == b.value
+    a, b = (v._replace(digits=v.digits or len(str(abs(v.value)))) if v.value.denominator == 1 else v for v in (a, b))
+    return _stands_for(a, b, 1) or _stands_for(b, a, 1)
+
+
+def _stands_for(short: Value, exact: Value, least: int = 6) -> bool:
     """Return whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
-    if short.digits is None or short.digits < 6 or (exact.digits is not None and exact.digits < short.digits):
+    if short.digits is None or short.digits < least or (exact.digits is not None and exact.digits < short.digits):
         return False
     if not short.value or not exact.value or (short.value < 0) != (exact.value < 0):
         return False
