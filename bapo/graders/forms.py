@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bapo.graders import numbers, units
-from bapo.graders.normalise import balanced, closed, compact, depth, normalise, rules, split
+from bapo.graders.normalise import APPLIED, balanced, closed, compact, depth, normalise, rules, split
 
 #: Longer answers are compared as text only.
 MAX_LENGTH = 500
@@ -44,7 +44,7 @@ _CONDITION = r"[a-zA-Z]\s*(?:(?:\\(?:in|ge|le|ne)(?![a-z])|[<>=])\s*[\w\\{}^+*-]
 _alone = rules(
     (
         "text",  # one word right in front of a value, or words in front of a bracket, may be an operator
-        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|\bof\s*\}}))(?:[^{{}}]*(?:\b(?:is|are)\s*|:\s*)\}}|[^{{}}]*\}}\s*[:=]"
+        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|\bof\s*\}}|\b{APPLIED}\s*\}}(?!\s*[:=])))(?:[^{{}}]*(?:\b(?:is|are)\s*|:\s*)\}}|[^{{}}]*\}}\s*[:=]"
         r"|[^{}]*(?:[^\W\d_]{2}\s+(?:\w[^{}]*)?|[\u4e00-\u9fff])\}(?!\s*[(\[]))\s*[:=]?\s*(?![_^:=])(?=[^\s,;])",
         "",
     ),

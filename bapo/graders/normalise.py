@@ -50,6 +50,11 @@ _GREEK = r"alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|sigma|rho|tau|pi"
 #: What makes a text wrapper hold more than words: numbers (not the powers of units), relations, operators.
 _FORMULA = re.compile(r"(?<![\^\d])(?<!\^-)\d|[=<>+*\\|]")
 _WORD = r"(?<![\\^\w])[^\W\d_](?:\.?[^\W\d_])+"
+#: The names of functions in words; a value right behind one is its argument.
+APPLIED = (
+    rf"(?i:{_FUNCTIONS}|{_CALLED}|{_GREEK}|(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|[lb]g|sqrt|cbrt|sgn|sign(?:um)?|abs|floor"
+    r"|ceil(?:ing)?|round|arg|conj|re|im|zeta|psi)"
+)
 _PHRASE = re.compile(
     rf"(?!(?:{_FUNCTIONS}|{_CALLED}|{_GREEK}|sqrt)(?![a-z])){_WORD}\.?(?:[\s/'-]*(?<!\w)[^\W\d_]+(?:\^-?\d)?(?!\w)\.?)*\s*"
 )
@@ -193,7 +198,7 @@ def normalise(text: str) -> str:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
     parts = re.split(r"(\\text\{[^{}]*\})", _respell(text))
     parts[::2] = map(_respell_formula, parts[::2])
-    return _respell_whole(" ".join("".join(parts).split()).rstrip(" .,;:?\\"))
+    return _respell_whole(" ".join("".join(parts).split()).rstrip(" .,;:\\"))
 
 
 def compact(latex: str) -> str:

@@ -133,7 +133,7 @@ def parse(latex: str) -> Basic | None:
 
 @lru_cache(maxsize=1)
 def _converter() -> type:
-    """Return latex2sympy's converter, made to multiply what stands side by side: it adds any two numbers, as in 3(4)."""
+    """Return latex2sympy's converter, made to multiply what stands side by side: it adds two numbers, as in 3(4)."""
     from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
     from sympy import Derivative, Expr, Matrix
 
