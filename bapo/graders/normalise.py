@@ -71,6 +71,11 @@ def _text(match: re.Match[str]) -> str:
     return _PHRASE.sub(r"\\text{\g<0>}", inside)
 
 
+def _lines(match: re.Match[str]) -> str:
+    """Write aligned lines as one: those that begin with "=" go on, others are the parts of a list."""
+    return re.sub(r"\\\\", " , ", re.sub(r"\\\\\s*&?\s*=", " =", match[1])).replace("&", "")
+
+
 def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Callable[[str], str]:
     """Return a function that replaces in a text, one rule after the other.
 
@@ -89,6 +94,8 @@ def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Call
 
 _respell = rules(
     ("", r"^(\*\*|[*`])(.*[^*`])\1$", r"\2"),
+    ("‰", r"(\d+(?:\.\d+)?)\s*‰", r"\\frac{\1}{1000}"),
+    ("aligned", r"\\begin\{aligned\}((?:(?!\\begin).)*?)\\end\{aligned\}", _lines),
     ("dots", r",?\s*\\l?dots", r"\\ldots "),
     ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", ""),
     ("box", r"\\+(?:boxed|fbox)\s*" + _GROUP, r"\1"),
@@ -194,7 +201,7 @@ def normalise(text: str) -> str:
     text = re.sub(r"\^\{([\dn])\}", r"^\1", text)
     text = re.sub(r"[₀-₉]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda m: r"\sqrt{" + (m[1] or m[2] or "") + "}", text)
-    if "matrix" not in text and "array" not in text and "cases" not in text:
+    if "matrix" not in text and "array" not in text and "cases" not in text and "aligned" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
     parts = re.split(r"(\\text\{[^{}]*\})", _respell(text))
     parts[::2] = map(_respell_formula, parts[::2])

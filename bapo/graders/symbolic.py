@@ -137,7 +137,7 @@ def _converter() -> type:
     from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
     from sympy import Derivative, Expr, Matrix
 
-    class Converter(_Latex2Sympy):  # type: ignore[misc]
+    class Converter(_Latex2Sympy):
         def convert_postfix_list(self, arr: list, i: int = 0) -> object:
             if i + 1 == len(arr) or numbers.mixed("".join(factor.getText() for factor in arr[i:])):
                 return super().convert_postfix_list(arr, i)
