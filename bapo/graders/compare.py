@@ -36,9 +36,8 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
     Raises what ``algebra`` raises.
     """
     if answer.steps:
-        last = answer.parts[0] if answer.kind == "equation" else answer
-        told = same(gold, replace(answer, steps=()), algebra)
-        return told and all(_true(step, last, algebra) for step in answer.steps)
+        bare = replace(answer, steps=())
+        return same(gold, bare, algebra) and all(_true(step, bare, algebra) for step in answer.steps)
     if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
         return True
     if answer.told is not None and same(gold, answer.told, algebra):

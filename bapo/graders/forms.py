@@ -73,7 +73,7 @@ class Form:
     latex: for algebra; text: for comparing as text; parts: of lists and so on, row by row for a matrix, the right side
     of an equation; name: its left side where that is a name; brackets: of an interval or tuple; unit, percent: what
     was stripped; other: another reading of the same text; told: the value alone, of an answer that says more; steps:
-    the arithmetic of a chain of equations, which must be true.
+    the arithmetic in a chain of equations without a name in front, which must be true.
     """
 
     kind: str
@@ -250,12 +250,12 @@ def _equation(latex: str) -> Form | None:
     if _RELATION.search(latex):
         return None
     left, last = sides[0], sides[-1]
-    steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
     if len(sides) > 2 or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left)):
         # a chain, or arithmetic worked out: what it ends in is the answer
         if _is_name(left):
-            return _form("equation", f"{left}={last}", parts=(_whole(last),), name=compact(left), steps=steps)
+            return _form("equation", f"{left}={last}", parts=(_whole(last),), name=compact(left))
         if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
+            steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
             return replace(_whole(last), steps=steps) if "," not in left else None
     return _form("equation", latex, parts=(_whole(last),), name=compact(left) if _is_name(left) else None)
 
