@@ -35,6 +35,9 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
 
     Raises what ``algebra`` raises.
     """
+    if answer.steps:
+        bare = replace(answer, steps=())
+        return same(gold, bare, algebra) and all(_true(step, bare, algebra) for step in answer.steps)
     if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
         return True
     if answer.told is not None and same(gold, answer.told, algebra):
@@ -68,6 +71,20 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
     if set(kinds) & {"list", "set", "tuple"}:
         return _collections(gold, answer, algebra)
     return _expressions(gold, answer, algebra)
+
+
+def _true(step: Form, last: Form, algebra: Algebra) -> bool:
+    """Return whether "step = last" may be true: a decimal may be rounded, and what cannot be read says nothing."""
+    if step.unit or last.unit or step.percent or last.percent:
+        return True
+    if step.number and last.number:
+        return numbers.near(step.number, last.number)
+    if "." in step.latex + last.latex or last.kind not in ("number", "expression") or _literal(last):
+        return True
+    try:
+        return algebra(last.latex, step.latex)
+    except forms.Unreadable:
+        return True
 
 
 def _hundredth(gold: Form, answer: Form, algebra: Algebra) -> bool:

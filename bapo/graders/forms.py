@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bapo.graders import numbers, units
-from bapo.graders.normalise import balanced, closed, compact, depth, normalise, rules, split
+from bapo.graders.normalise import APPLIED, balanced, closed, compact, depth, normalise, rules, split
 
 #: Longer answers are compared as text only.
 MAX_LENGTH = 500
@@ -29,6 +29,8 @@ _CONSTANTS = (r"\pi", "e", r"\phi", r"\varphi")
 _EVALUATED = re.compile(
     r"\\(?:lim|sum|prod|int|max|min|sup|gcd|det|dim|deg|log|ln|sin|cos|tan|Pr|mathbb\s*\{?[EP])(?![a-z])"
 )
+#: A side of an equation that is arithmetic.
+_ARITHMETIC = re.compile(r"(?=.*\d)(?:[\d\s.+\-/^(){}|!]|\\(?:cdot|div|frac|sqrt|pi)(?![a-zA-Z]))+")
 _MATRIX = re.compile(r"\\begin\{([pbBvV]?)(?:matrix|smallmatrix)\}(.*)\\end\{\1(?:matrix|smallmatrix)\}", re.DOTALL)
 _ARRAY = re.compile(r"([(\[])\s*\\begin\{(array|matrix)\}(?:\{[lcr|\s]*\})?(.*)\\end\{\2\}\s*([)\]])", re.DOTALL)
 _RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|<|>")
@@ -42,7 +44,7 @@ _CONDITION = r"[a-zA-Z]\s*(?:(?:\\(?:in|ge|le|ne)(?![a-z])|[<>=])\s*[\w\\{}^+*-]
 _alone = rules(
     (
         "text",  # one word right in front of a value, or words in front of a bracket, may be an operator
-        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|\bof\s*\}}))(?:[^{{}}]*(?:\b(?:is|are)\s*|:\s*)\}}|[^{{}}]*\}}\s*[:=]"
+        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|\bof\s*\}}|\b{APPLIED}\s*\}}(?!\s*[:=])))(?:[^{{}}]*(?:\b(?:is|are)\s*|:\s*)\}}|[^{{}}]*\}}\s*[:=]"
         r"|[^{}]*(?:[^\W\d_]{2}\s+(?:\w[^{}]*)?|[\u4e00-\u9fff])\}(?!\s*[(\[]))\s*[:=]?\s*(?![_^:=])(?=[^\s,;])",
         "",
     ),
@@ -70,7 +72,8 @@ class Form:
     kind: number text list tuple set interval union matrix equation relation ratio choice expression.
     latex: for algebra; text: for comparing as text; parts: of lists and so on, row by row for a matrix, the right side
     of an equation; name: its left side where that is a name; brackets: of an interval or tuple; unit, percent: what
-    was stripped; other: another reading of the same text; told: the value alone, of an answer that says more.
+    was stripped; other: another reading of the same text; told: the value alone, of an answer that says more; steps:
+    the arithmetic in a chain of equations without a name in front, which must be true.
     """
 
     kind: str
@@ -86,6 +89,7 @@ class Form:
     percent: bool = False
     other: Form | None = None
     told: Form | None = None
+    steps: tuple[Form, ...] = ()
 
 
 @lru_cache(maxsize=8192)
@@ -251,7 +255,8 @@ def _equation(latex: str) -> Form | None:
         if _is_name(left):
             return _form("equation", f"{left}={last}", parts=(_whole(last),), name=compact(left))
         if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
-            return _whole(last) if "," not in left else None
+            steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
+            return replace(_whole(last), steps=steps) if "," not in left else None
     return _form("equation", latex, parts=(_whole(last),), name=compact(left) if _is_name(left) else None)
 
 
@@ -286,6 +291,8 @@ def scalar(latex: str) -> Form:
         return _form("number", latex, number=number)
     if latex.endswith("%"):
         body = latex.rstrip("% ")  # all of them at once: one a call would be as many calls
+        if latex.count("%") > 1:  # no hundredth, and of no hundredth
+            return scalar(body) if body else _form("text", latex)
         return replace(scalar(body), percent=True) if body else _form("text", latex)
     if ":" in latex and "\\text" not in latex:
         parts = [piece.strip() for piece in latex.split(":")]

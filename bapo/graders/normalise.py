@@ -50,6 +50,11 @@ _GREEK = r"alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|sigma|rho|tau|pi"
 #: What makes a text wrapper hold more than words: numbers (not the powers of units), relations, operators.
 _FORMULA = re.compile(r"(?<![\^\d])(?<!\^-)\d|[=<>+*\\|]")
 _WORD = r"(?<![\\^\w])[^\W\d_](?:\.?[^\W\d_])+"
+#: The names of functions in words; a value right behind one is its argument.
+APPLIED = (
+    rf"(?i:{_FUNCTIONS}|{_CALLED}|{_GREEK}|(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|[lb]g|sqrt|cbrt|sgn|sign(?:um)?|abs|floor"
+    r"|ceil(?:ing)?|round|arg|conj|re|im|zeta|psi)"
+)
 _PHRASE = re.compile(
     rf"(?!(?:{_FUNCTIONS}|{_CALLED}|{_GREEK}|sqrt)(?![a-z])){_WORD}\.?(?:[\s/'-]*(?<!\w)[^\W\d_]+(?:\^-?\d)?(?!\w)\.?)*\s*"
 )
@@ -64,6 +69,11 @@ def _text(match: re.Match[str]) -> str:
     if not listed and not _FORMULA.search(inside):
         return rf"\text{{{inside}}}"
     return _PHRASE.sub(r"\\text{\g<0>}", inside)
+
+
+def _lines(match: re.Match[str]) -> str:
+    """Write aligned lines as one: those that begin with "=" go on, others are the parts of a list."""
+    return re.sub(r"\\\\", " , ", re.sub(r"\\\\\s*&?\s*=", " =", match[1])).replace("&", "")
 
 
 def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Callable[[str], str]:
@@ -84,6 +94,8 @@ def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Call
 
 _respell = rules(
     ("", r"^(\*\*|[*`])(.*[^*`])\1$", r"\2"),
+    ("‰", r"(\d+(?:\.\d+)?)\s*‰", r"\\frac{\1}{1000}"),
+    ("aligned", r"\\begin\{aligned\}((?:(?!\\begin).)*?)\\end\{aligned\}", _lines),
     ("dots", r",?\s*\\l?dots", r"\\ldots "),
     ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", ""),
     ("box", r"\\+(?:boxed|fbox)\s*" + _GROUP, r"\1"),
@@ -99,6 +111,8 @@ _respell = rules(
     ("  ", r"\s\s+", " "),  # rules with several \s* in them are slow on long runs of blanks
     ("**", r"\*\*\s*(\d*\.\d+)", r"^{\1}"),
     ("", r"\\[a-zA-Z]+|(?<!\\)\\\||&[lg]t;|[<>!]=|=<|\*\*?", lambda sign: _RENAMED.get(sign[0], sign[0])),
+    ("not", r"\\not\s*=", r"\\ne "),
+    ("not", r"\\not(?![a-zA-Z])", r"\\text{ not }"),
     ("{", rf"(?:{_FONT}\s*)?\{{\s*([,/])\s*\}}", r"\1"),
     ("sim", r"(?<![\d\s])\s*\\sim(?=\s*\d)", r"\\approx"),
     ("^", r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z])|°)", "°"),
@@ -187,11 +201,11 @@ def normalise(text: str) -> str:
     text = re.sub(r"\^\{([\dn])\}", r"^\1", text)
     text = re.sub(r"[₀-₉]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda m: r"\sqrt{" + (m[1] or m[2] or "") + "}", text)
-    if "matrix" not in text and "array" not in text and "cases" not in text:
+    if "matrix" not in text and "array" not in text and "cases" not in text and "aligned" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
     parts = re.split(r"(\\text\{[^{}]*\})", _respell(text))
     parts[::2] = map(_respell_formula, parts[::2])
-    return _respell_whole(" ".join("".join(parts).split()).rstrip(" .,;:?\\"))
+    return _respell_whole(" ".join("".join(parts).split()).rstrip(" .,;:\\"))
 
 
 def compact(latex: str) -> str:

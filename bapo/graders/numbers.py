@@ -53,11 +53,8 @@ def read(latex: str) -> Value | None:
             return None
         number = _decimal(match["n"] or "1")
         return _signed(match, Value(number.value * Fraction(10) ** exponent, number.digits))
-    for pattern in (_MIXED, _MIXED_PLAIN):
-        match = pattern.fullmatch(text)
-        if match and int(match["d"]):
-            n, d, whole = int(match["n"]), int(match["d"]), int(match["w"])
-            return _signed(match, Value(whole + Fraction(n, d))) if n < d else None
+    if (value := mixed(text)) is not None:
+        return value
     if match := _REPEATING.fullmatch(text):
         start, period = match["n"] + match["a"], match[4] or match[5]
         under = 10 ** len(match["a"]) * (10 ** len(period) - 1)
@@ -69,12 +66,20 @@ def read(latex: str) -> Value | None:
     return None
 
 
+def mixed(text: str) -> Value | None:
+    """Read a whole number with a proper fraction behind it; else None."""
+    match = _MIXED.fullmatch(text) or _MIXED_PLAIN.fullmatch(text)
+    if match is None or int(match["n"]) >= int(match["d"]):
+        return None
+    return _signed(match, Value(int(match["w"]) + Fraction(int(match["n"]), int(match["d"]))))
+
+
 def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
     """Return whether two numbers are the same answer.
 
     Exact numbers only where equal. A decimal of at least six significant digits stands for any number that it is the
-    rounding or the truncation of (0.333333 for 1/3), but not for an integer gold, which can be written out; and
-    differences of one part in 10**12 are floating point. whole: whether the gold is an integer, where the caller knows.
+    rounding or the truncation of (0.333333 for 1/3), and differences of one part in 10**12 are floating point; but not
+    for an integer gold, which can be written out. whole: whether the gold is an integer, where the caller knows.
     """
     if gold.value == answer.value:
         return True
@@ -83,14 +88,22 @@ def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
     if whole is None:
         whole = gold.digits is None and gold.value.denominator == 1
     gap = abs(gold.value - answer.value)
-    if gap <= Fraction(1, 10**12) * min(abs(gold.value), abs(answer.value)) and (not whole or gap < Fraction(1, 10**6)):
+    if not whole and gap <= Fraction(1, 10**12) * min(abs(gold.value), abs(answer.value)):
         return True
     return _stands_for(gold, answer) or (not whole and _stands_for(answer, gold))
 
 
-def _stands_for(short: Value, exact: Value) -> bool:
+def near(a: Value, b: Value) -> bool:
+    """Return whether "a = b" is true, or one of them is the other rounded or cut off: 1/3 = 0.33, 29.7 = 30."""
+    if a.value == b.value or (a.digits is None and b.digits is None):
+        return a.value == b.value
+    a, b = (v._replace(digits=v.digits or len(str(abs(v.value)))) if v.value.denominator == 1 else v for v in (a, b))
+    return _stands_for(a, b, 1) or _stands_for(b, a, 1)
+
+
+def _stands_for(short: Value, exact: Value, least: int = 6) -> bool:
     """Return whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
-    if short.digits is None or short.digits < 6 or (exact.digits is not None and exact.digits < short.digits):
+    if short.digits is None or short.digits < least or (exact.digits is not None and exact.digits < short.digits):
         return False
     if not short.value or not exact.value or (short.value < 0) != (exact.value < 0):
         return False

@@ -48,8 +48,9 @@ _WARM = (
     r"\begin{pmatrix}1 & 2\\3 & 4\end{pmatrix}",
     r"\sqrt[3]{2}",
 )
-#: Two numbers with nothing between them; math-verify would multiply or join them.
-_BESIDE = re.compile(r"(?<![\^_\d.])\d+(?:\.\d+)?\s+\d")
+#: Two numbers with nothing between them, the first perhaps the label of a choice; math-verify would multiply or join
+#: them.
+_BESIDE = re.compile(r"(?<![\^_\d.])\d+(?:\.\d+)?\s+\d|^\(\d+\)\s+\d")
 _COMPLEX_I = re.compile(r"(?<=[\d)}])i(?![a-zA-Z])")
 
 
@@ -99,7 +100,7 @@ def algebra(gold: str, answer: str) -> bool:
 def parse(latex: str) -> Basic | None:
     """Parse a text into a sympy object whose symbols are real and known by name only; None where that fails."""
     from latex2sympy2_extended import NormalizationConfig
-    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy, normalize_latex
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, normalize_latex
     from math_verify.grader import should_treat_as_complex
     from sympy import Expr, I, MatrixBase, Symbol
 
@@ -108,17 +109,14 @@ def parse(latex: str) -> Basic | None:
     if units.TRIGONOMETRIC.search(latex):
         latex = re.sub(r"(\d+(?:\.\d+)?)\s*°", r"{\\frac{\1\\pi}{180}}", latex)
     text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "").replace(")(", r") \cdot (")
+    text = re.sub(r"(?<=\\pi)\s*\(", r" \\cdot (", text)  # its grammar would take it for a function
     text = re.sub(r"_\s*\{?\s*\\(odot|oplus|star|ast)(?![a-zA-Z])\s*\}?", r"_{\1}", text)  # unknown to its grammar
     try:
         text = normalize_latex(
             text, NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
         )
-        expression = latex2sympy(
-            text,
-            is_real=not should_treat_as_complex(text),
-            normalization_config=None,
-            conversion_config=ConversionConfig(lowercase_symbols=False),
-        )
+        real, config = not should_treat_as_complex(text), ConversionConfig(lowercase_symbols=False)
+        expression = _converter()(is_real=real, config=config).parse(text)
     except (MemoryError, RecursionError):
         raise
     except Exception:
@@ -131,6 +129,28 @@ def parse(latex: str) -> Basic | None:
         return expression.xreplace(names)
     except (AttributeError, TypeError):
         return expression
+
+
+@lru_cache(maxsize=1)
+def _converter() -> type:
+    """Return latex2sympy's converter, made to multiply what stands side by side: it adds two numbers, as in 3(4)."""
+    from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
+    from sympy import Derivative, Expr, Matrix
+
+    class Converter(_Latex2Sympy):
+        def convert_postfix_list(self, arr: list, i: int = 0) -> object:
+            if i + 1 == len(arr) or numbers.mixed("".join(factor.getText() for factor in arr[i:])):
+                return super().convert_postfix_list(arr, i)
+            left = self.convert_postfix(arr[i])
+            if isinstance(left, list):  # d/dx
+                return Derivative(self.convert_postfix_list(arr, i + 1), left[0])
+            if not isinstance(left, Expr | Matrix):
+                return left
+            right = self.convert_postfix_list(arr, i + 1)
+            matrices = isinstance(left, Matrix) or isinstance(right, Matrix)
+            return (self.mat_mul_flat if matrices else self.mul_flat)(left, right)
+
+    return Converter
 
 
 def _scalar(expression: Basic) -> bool:

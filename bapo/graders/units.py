@@ -58,15 +58,26 @@ _NUMERALS = (
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
 )
 _DIGITS = set(_NUMERALS.split())
-_OPERATORS = {"plus", "minus", "over", "divided", "multiplied", "factorial", "modulo", "mod"}
+_OPERATORS = {"plus", "minus", "over", "divided", "multiplied", "factorial", "factorials", "modulo", "mod"}
 _POWERS = {"squared", "cubed"}
+#: A word right behind a number that makes another of it: a scale, a fraction, a rate, arithmetic done to it.
+_FIRST = re.compile(
+    r"score|gross|tens|lakhs?|crores?|myriads?|googols?|bn|mln|mil|thous|[kMG]|kilo|mega|giga|tera|hecto|deca|deci|centi"
+    r"|milli|micro|nano|pico|per?mill?e|pp[mb]|basis|less|[a-z-]*(?:een|tie|eleven|twelf|illion|hundred|thousand)ths?"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty-[a-z]+"
+    r"|(?:doubl|tripl|quadrupl|halv|increas|decreas|reduc|diminish|augment|rais|negat|invert|subtract)(?:ed|ing)"
+)
+#: Such words anywhere behind it ("5 out of seven"), and at the end ("5 in binary", but not "5 binary strings").
+_LATER = re.compile(rf"(?!one$)(?:{'|'.join(_NUMERALS.split())})|hundred|thousand|mille|[a-z]*illi(?:on|ard)s?")
+_LAST = re.compile(r"binary|octal|hex(?:adecimal)?|recurring|repeating")
 _CHANGED_TEXT = """
     twice thrice double triple square cube root log sin cos tan reciprocal inverse more less fewer greater larger
     smaller under above below within beyond up next times per
 """
 _HEDGES_TEXT = """
     wrong incorrect invalid untrue impossible mistake mistaken error rejected discarded excluded eliminated maybe
-    perhaps possibly probably likely unlikely unsure uncertain guess guessed suppose almost nearly instead
+    perhaps possibly probably likely unlikely unsure uncertain guess guessed suppose almost nearly instead nope
+    wrongly incorrectly falsely mistakenly alternately alternatively
 """
 _LIMITS_TEXT = """
     not no non nor neither never none nothing cannot without except besides may might could would should than least most
@@ -132,6 +143,10 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
     rest = plain[used:]
     if rest and (rest[0] in _DIGITS | _POWERS or _OPERATORS & set(rest) or _timed(rest) or doubtful(unit)):
         return latex, SPOKEN
+    if (rest and _FIRST.fullmatch(words[used] if len(words[used]) == 1 else rest[0])) or plain[:1] in (["!"], ["?"]):
+        return latex, SPOKEN
+    if any(map(_LATER.fullmatch, rest)) or (rest and _LAST.fullmatch(rest[-1])):
+        return latex, SPOKEN
     if not used:
         return body, name(unit)
     number = numbers.read(body)
@@ -148,8 +163,8 @@ def doubtful(latex: str) -> bool:
 
 
 def _timed(words: list[str]) -> bool:
-    """Return whether words multiply: "three times two" does, "three times" is three."""
-    return any(a == "times" and (b in _DIGITS or b.isdigit()) for a, b in pairwise(words))
+    """Return whether a number goes on: "three times two" and "three point one" do, "three times" is three."""
+    return any(a in ("times", "point") and (b in _DIGITS or b.isdigit()) for a, b in pairwise(words))
 
 
 def _words(unit: str) -> str:

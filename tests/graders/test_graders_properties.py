@@ -44,6 +44,14 @@ def test_the_forms_of_a_number_are_equal_and_no_other_number_is(number: int, bot
     assert not value or not right(f"{-top}/{low}", gold)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 999), st.integers(2, 999))
+def test_a_number_before_a_bracket_is_a_factor(a: int, b: int) -> None:
+    for form in (f"{a}({b})", f"({a}){b}", rf"{a}\left({b}\right)", f"{a}({b}/1)"):
+        assert right(form, f"{a * b}"), form
+        assert a * b == a + b or not right(form, f"{a + b}"), form
+
+
 @settings(max_examples=30)
 @given(st.lists(st.integers(-99, 99), min_size=2, max_size=4, unique=True), st.randoms())
 def test_a_set_has_no_order_and_a_point_has(numbers: list[int], random) -> None:
