@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bapo.methods.bapo import BAPO, BAPOConfig, Groups
-from bapo.methods.base import Sampler
+from bapo.methods.base import MethodConfig, Sampler
 
 
 class WithoutX2Config(BAPOConfig):
@@ -13,7 +13,7 @@ class WithoutX2Config(BAPOConfig):
 class BAPOWithoutX2(BAPO):
     """The batch is X1 + X3, without regeneration."""
 
-    Config = WithoutX2Config
+    Config: type[MethodConfig] = WithoutX2Config
     title = "+BAPO w/o X2"
     summary = "the paper's ablation: BAPO with X1 and X3 only"
     source = "paper section 5.2, Table 1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bapo.methods.bapo import BAPO, BAPOConfig, Groups
+from bapo.methods.base import MethodConfig
 
 
 class WithoutX3Config(BAPOConfig):
@@ -12,7 +13,7 @@ class WithoutX3Config(BAPOConfig):
 class BAPOWithoutX3(BAPO):
     """The batch is X1 + X2; an underfilled batch stays underfilled."""
 
-    Config = WithoutX3Config
+    Config: type[MethodConfig] = WithoutX3Config
     title = "+BAPO w/o X3"
     summary = "the paper's ablation: BAPO with X1 and X2 only"
     source = "paper section 5.2, Table 1"
