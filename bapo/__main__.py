@@ -145,7 +145,8 @@ def _run(words: list[str]) -> int:
     try:
         return arguments.run(arguments)
     except SystemExit as error:  # no command of ours ends so: a method's or a task's code has, and the work is not done
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        # wandb puts its own function in the place of sys.exit
+        frame = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name != "exit"][-1]
         raise JobFailed(f"error: {frame.filename}:{frame.lineno}: sys.exit({error.code!r}) before the end") from None
 
 
