@@ -46,8 +46,8 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
         return False
     if gold.percent != answer.percent:
         # 50% is right where 50 was meant and where 0.5 was
-        bare = replace(gold, percent=False), replace(answer, percent=False)
-        return same(*bare, algebra) or _hundredth(gold, answer, algebra)
+        without_sign = replace(gold, percent=False), replace(answer, percent=False)
+        return same(*without_sign, algebra) or _hundredth(gold, answer, algebra)
     if {gold.kind, answer.kind} & {"equation"}:
         return _equations(gold, answer, algebra)
     for form, other in ((gold, answer), (answer, gold)):
