@@ -86,7 +86,7 @@ class Block:
         return plain(self.method_title(method))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StudyFile:
     """The fields of a study file, which the workflow writes as JSON, and its runs by task and model."""
 

@@ -44,10 +44,14 @@ def meanings(scale: str) -> dict[str, Any]:
             contents[name] = identity.train_content(config)
         runs[name]["train"][str(cell.seed)] = identity.identity_of_seed(contents[name], cell.seed)
 
-    studies = {name: study_of(name, settings) for name in at_scale(options("study"), scale)}
+    studies = {}
+    for name in at_scale(options("study"), scale):
+        composed = study_of(name, settings)
+        for cell in composed.cells:
+            note(cell)
+        # here, while the study's configurations are still kept: all studies together have more than compose keeps
+        studies[name] = identity.digest(study_content(composed, settings))
     sweeps = {name: files.load(name, settings) for name in files.at_scale(scale)}
-    for cell in (cell for each in studies.values() for cell in each.cells):
-        note(cell)
     for sweep in sweeps.values():
         for cell in sweep.reused_cells():
             note(cell)
@@ -58,7 +62,7 @@ def meanings(scale: str) -> dict[str, Any]:
     return {
         "runs": runs,
         "keys": {key: " | ".join(sorted(found)) for key, found in values.items()},
-        "studies": {name: identity.digest(study_content(each, settings)) for name, each in studies.items()},
+        "studies": studies,
         "sweeps": {name: study.identity(sweep, settings) for name, sweep in sweeps.items()},
     }
 

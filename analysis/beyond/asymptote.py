@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,16 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
     def curve(share: np.ndarray, asymptote: float, steepness: float, middle: float) -> np.ndarray:
         return Fit(start, asymptote, steepness, middle).at(share)
 
+    def slopes(share: np.ndarray, asymptote: float, steepness: float, middle: float) -> np.ndarray:
+        """Return the derivatives of the curve by its three parameters [T, 3]; with them a fit takes half the time."""
+        odds = np.power(middle / share, steepness)
+        gained = 1 / (1 + odds)
+        change = (asymptote - start) * gained**2 * odds
+        return np.stack([gained, -change * np.log(middle / share), -change * steepness / middle], axis=1)
+
     bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # they bound A, B, and c_mid as a share of what was spent
     guess = (min(1.0, float(accuracy.max()) + 0.02), 1.0, 0.3)
-    parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds)
+    parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds, jac=slopes)
     return Fit(start, float(parameters[0]), float(parameters[1]), float(parameters[2]) * end)
 
 
@@ -84,7 +92,7 @@ def prediction_error(spent: np.ndarray, accuracy: np.ndarray) -> float:
     return float(fit(spent[half], accuracy[half]).at(spent[-1])) - float(accuracy[-1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curves:
     """Checkpoints of a method's seeds. spent, accuracy: [S, T]."""
 
@@ -103,6 +111,7 @@ class Curves:
         return fit(*mean).asymptote if name == ASYMPTOTE else prediction_error(*mean)
 
 
+@cache
 def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     """Read the evaluated checkpoints of a method, averaged over the benchmarks; against: a key of SPENT.
 
@@ -124,7 +133,17 @@ def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     return Curves(tuple(cell.seed for cell in cells), np.array(spent), accuracy)
 
 
-def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DRAWS) -> Estimate:
+@cache
+def _drawn(curves: Curves, measure: str) -> np.ndarray:
+    """Return a measure of each draw of the seeds as a fraction [DRAWS]; curves with the same seeds have the same draws.
+
+    They are kept, because the fits take nearly all of the time and a reference stands in many comparisons.
+    """
+    random, size = np.random.default_rng(0), len(curves.seeds)
+    return np.array([curves.measure(measure, random.choice(curves.seeds, size).tolist()) for _ in range(DRAWS)])
+
+
+def estimate(curves: Curves, minus: Curves | None, measure: str) -> Estimate:
     """Return a measure (:meth:`Curves.measure`) of ``curves``, less that of ``minus`` if not None, as a fraction.
 
     Its standard error is the standard deviation over a bootstrap of the seeds, which both sides draw together, with
@@ -132,13 +151,10 @@ def estimate(curves: Curves, minus: Curves | None, measure: str, draws: int = DR
     """
     if minus is not None and minus.seeds != curves.seeds:
         raise UserError("two fits are compared by the same seeds; their runs have others")
-
-    def value(seeds: Sequence[int] | None) -> float:
-        return curves.measure(measure, seeds) - (minus.measure(measure, seeds) if minus else 0.0)
-
-    random = np.random.default_rng(0)
-    values = [value([int(s) for s in random.choice(curves.seeds, len(curves.seeds))]) for _ in range(draws)]
-    return Estimate(value(None), float(np.std(values, ddof=1)), len(curves.seeds) - 1)
+    mean, draws = curves.measure(measure), _drawn(curves, measure)
+    if minus is not None:
+        mean, draws = mean - minus.measure(measure), draws - _drawn(minus, measure)
+    return Estimate(mean, float(np.std(draws, ddof=1)), len(curves.seeds) - 1)
 
 
 # ------------------------------------------------------------------------------------------------ as a figure
