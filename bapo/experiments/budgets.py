@@ -47,11 +47,11 @@ class Budget:
     def probes(self, before: float, after: float, step: int, points: int) -> bool:
         """Return whether a probe is due after a step that took the spending from ``before`` to ``after``.
 
-        ``points`` probes are spread evenly over the budget, the first step and the last included.
+        ``points`` probes, at least 2, are spread evenly over the budget; the first comes before the first step.
         """
         if self.finished(after, step):
             return True
-        shares = [round(i * self.amount / (points - 1)) for i in range(1, points - 1)] if points > 1 else []
+        shares = [round(i * self.amount / (points - 1)) for i in range(1, points - 1)]
         return any(before < share <= after for share in shares)
 
 

@@ -183,7 +183,7 @@ class TrainConfig(Node):
 class ProbeConfig(Node):
     prompts: AtLeastZero = 0  # of each probed set
     samples: AtLeastOne = 8
-    points: AtLeastZero = 5  # equally spaced, the first step and the last included
+    points: Annotated[int, Field(ge=2, le=MOST)] = 5  # equally spaced, from before the first step to the last one
 
 
 class VllmConfig(Node):

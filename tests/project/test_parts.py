@@ -18,7 +18,7 @@ from bapo.errors import UserError
 from bapo.experiments import studies
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_identity, evaluation_identity
-from bapo.store.files import read_json
+from bapo.store.files import read_json, read_table
 
 if LATE:
     import torch
@@ -26,6 +26,19 @@ if LATE:
     from bapo.engines.shared import models
 
 MODELS = ("experiments/model/gpt-neox-tiny.yaml", "experiments/model/mine.yaml", "experiments/model/gru-tiny.yaml")
+MEASURED = """
+from bapo.algorithm import losses
+from bapo.methods import Method
+
+
+class Measured(Method):
+    summary = "GRPO, which says how surprised the policy is"
+
+    def loss(self, inputs):
+        value, metrics = super().loss(inputs)
+        surprise = -losses.aggregate(inputs.logprobs.detach(), inputs.recorded_mask, "token-mean")
+        return value, metrics | {"surprise": surprise}
+"""
 GRU, LENGTHS = "models/gru.py", "figures/lengths.py"
 STUDY = """\
 name: lengths
@@ -92,6 +105,21 @@ def test_a_family_that_cannot_be_is_refused(own_models: Path, code: str | None, 
         (own_models / GRU).write_text(text.replace('model_type = "gru"', code))
     with pytest.raises(UserError, match=message):
         models.build_scratch(compose_config(["task=countdown", "model=gru-tiny", override]))
+
+
+# ------------------------------------------------------------------------------------------------ a method's metrics
+
+
+def test_what_a_loss_measures_stands_in_steps_parquet(own_models: Path) -> None:
+    code = own_models / "methods" / "measured.py"
+    code.parent.mkdir(exist_ok=True)
+    code.write_text(MEASURED)
+    small = ["scale=smoke", "task=countdown", "method=measured"]
+    brief = ["base.iterations=4", "train.steps=2", "probe.prompts=0", "data.split_sizes.base=64"]
+    for job in ("data", "base", "train"):
+        assert main([job, *small, *brief]) == 0
+    table = read_table(own_models / "results/smoke/countdown/qwen2-112k/measured/seed1/steps.parquet")
+    assert table.surprise.tolist() == pytest.approx(table.entropy.tolist(), rel=0.2)  # of the policy's own responses
 
 
 # ------------------------------------------------------------------------------------------------ a figure

@@ -96,10 +96,10 @@ def _look(
     if pictures is not None:
         prompts = [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)]
         views = images.look(model, prompts, pictures)
-    rows = ids, starts, lengths, pictures, width
-    if not (_LATEST and all(old is new for old, new in zip(_LATEST[0], rows, strict=True))):
+    rows = ids, starts, lengths, pictures
+    if not (_LATEST and _LATEST[2] == width and all(a is b for a, b in zip(_LATEST[0], rows, strict=True))):
         places = lay_out(ids.cpu().numpy(), starts.cpu().numpy(), lengths.cpu().numpy(), width, views)
-        _LATEST[:] = rows, places.to(ids.device)
+        _LATEST[:] = rows, places.to(ids.device), width
     layout = _LATEST[1]
     features = [view.features for row in layout.image_rows if views is not None and (view := views[row]) is not None]
     return layout, torch.cat(features) if features else None

@@ -18,17 +18,14 @@ from torch import Tensor
 
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.engines.shared.records import BY_ORIGIN
+from bapo.engines.shared.records import TAKEN
 from bapo.errors import UserError
 from bapo.methods import Batch, Method
-from bapo.store import columns
 
 #: whether a part of an answer is right, which part, its value, and what it must be; each may count on those before it
 Rules = Iterator[tuple[bool, str, object, str]]
-#: the metrics of a loss that are recorded, and the names that the engines and the record take for their own
+#: the metrics of a loss that stand in standard columns
 OF_LOSSES = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
-TAKEN = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
-TAKEN |= {f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3)}
 
 
 def checked(method: Method) -> Method:

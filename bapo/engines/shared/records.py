@@ -17,6 +17,7 @@ from bapo.engines.shared.costs import StepCosts
 from bapo.experiments import budgets
 from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
+from bapo.store import columns
 from bapo.store.files import GROUPS, STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
 
 #: fields of ``StepCosts`` that are columns of ``steps.parquet`` and totals of ``summary.json``
@@ -29,6 +30,10 @@ BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ra
 #: those of them that are columns of ``steps.parquet``, and the tails of pi/alpha over a step's responses of one origin:
 #: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
 RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
+
+#: names that methods' own metrics cannot have: the columns that methods do not write, and what updates report beside
+TAKEN = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
+TAKEN |= {f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3)}
 
 #: parts of a step whose seconds are columns of ``steps.parquet``; "total" is the whole step
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
@@ -99,6 +104,7 @@ def step_row(
         "batch_groups": len(batch.groups),
         **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
         **{name: float(value) for name, value in extra.items()},
+        **{name: value for name, value in update.items() if name not in TAKEN},  # a loss's own
         "updates": int(update.get("updates", 0)),
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
         "cut_off": update.get("cut_off", nan),

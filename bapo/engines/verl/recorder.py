@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from bapo.engines.shared.records import BY_ORIGIN, Recorder, probe_row
+from bapo.engines.shared.records import Recorder, probe_row
 from bapo.methods import Batch
 from bapo.store.files import PROBE, Json
 
@@ -65,12 +66,10 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     """Return the update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
     values = {"loss": metrics["actor/bapo/loss"], "gradient_norm": metrics["actor/grad_norm"]}
     tokens = metrics["actor/bapo/tokens"]
-    for name in ("clip_fraction", "kl", "entropy"):
-        if tokens and f"actor/bapo/{name}_sum" in metrics:
-            values[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
-    for name in (f"{kind}_x{number}" for kind in BY_ORIGIN for number in (1, 2, 3)):
-        if metrics.get(f"actor/bapo/{name}_count"):
-            values[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
+    sums = {match[1]: total for key, total in metrics.items() if (match := re.fullmatch(r"actor/bapo/(.+)_sum", key))}
+    for name, total in sums.items():
+        if count := metrics.get(f"actor/bapo/{name}_count", tokens):
+            values[name] = total / count
     largest = {f"ratio_max_x{number}": metrics.get(f"actor/bapo/ratio_max_x{number}") for number in (1, 2, 3)}
     values |= {name: value for name, value in largest.items() if value}  # 0: no response of that origin
     return {name: float(value) for name, value in values.items()}

@@ -233,7 +233,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), least),
         "validation_batch": max(1, held // config.probe.samples),
         "probe_every": 1 if probes else -1,
-        "probed_first": probes and config.probe.points > 1,
+        "probed_first": probes,
         "agent_loops": str(BASE.with_name("agent_loops.yaml")),
     }
 

@@ -38,7 +38,9 @@ from transformers import Qwen2ForCausalLM
 from verl.workers.utils.padding import response_to_nested
 
 from bapo import methods
+from bapo.algorithm import losses
 from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared.loss_inputs import Denominators
 from bapo.engines.torch.trained_model import MetricMeans
@@ -200,10 +202,17 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
 
 
 def test_metrics_are_sums_over_the_mini_batch() -> None:
-    """However verl cuts a mini-batch, entropy and clip fraction come out as token means."""
+    """However verl cuts a mini-batch, entropy, clip fraction and a loss's own metric come out as token means."""
     from bapo.engines.verl.recorder import update_metrics
 
     method, made = batches({"algorithm": "grpo", **COMMON})
+    loss = method.loss
+
+    def own(inputs: LossInputs) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        value, metrics = loss(inputs)
+        return value, metrics | {"surprise": -losses.aggregate(inputs.logprobs, inputs.recorded_mask, "token-mean")}
+
+    method.loss = own
     model = tiny(0)
     rows = verl_rows(made[0].groups[:MINI])
     for row in rows:
@@ -228,6 +237,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     assert whole == pytest.approx(cut, rel=1e-5)
     assert 0 < whole["clip_fraction"] < 1
     assert whole["entropy"] > 0.1
+    assert whole["surprise"] > 0.1
     # an expert's rows (3: none of X1, X2, X3) are left out of both, as where they were not there
     fresh = rows[:5]
     for row in rows[5:]:
@@ -235,6 +245,6 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
         row[LAYOUT][0] = 3
     mixed = metrics([])
     rows[:] = fresh
-    own = metrics([])
-    assert all(mixed[n] == pytest.approx(own[n], rel=1e-5) for n in ("clip_fraction", "kl", "entropy"))
+    alone = metrics([])
+    assert all(mixed[n] == pytest.approx(alone[n], rel=1e-5) for n in ("clip_fraction", "kl", "entropy"))
     assert mixed["entropy"] != pytest.approx(whole["entropy"], rel=1e-6)
