@@ -125,7 +125,7 @@ def settings_of_project() -> Json:
     home = project.folder()
     if home is None:
         return {}
-    given = project.content(home)
+    given = {key: value for key, value in project.content(home).items() if key != "title"}
     read_settings(given, f"{home / project.MARK}:")
     return given
 
@@ -135,7 +135,7 @@ def read_settings(keywords: Json, where: str = "--config") -> Settings:
 
     Raises UserError: one sentence with the key and what is allowed. where: what the sentence begins with.
     """
-    values = {k: v for k, v in keywords.items() if v is not None and k != "title"}  # bapo.yaml is passed whole
+    values = {k: v for k, v in keywords.items() if v is not None}
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:

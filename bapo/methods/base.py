@@ -134,10 +134,18 @@ class MethodConfig(Part):
     @model_validator(mode="after")
     def _loss(self) -> Self:
         self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "must be 0 (off) or above 1")
-        for key in self.unread:
-            default = type(self).model_fields[key].default
-            self.require(getattr(self, key) == default, key, f"must be {default}: {self.algorithm} does not read it")
+        self.require_default(self.algorithm, *self.unread)
+        if self.kl_to == "none":
+            self.require(not self.kl_coef, "kl_coef", "must be 0: kl_to=none has no KL")
+        if self.sequence_weights == "none":
+            self.require_default("sequence_weights=none", "sequence_cap")
         return self
+
+    def require_default(self, reader: str, *keys: str) -> None:
+        """Raise ValueError for a key with another value than its default. reader: what does not read these keys."""
+        for key in keys:
+            default = type(self).model_fields[key].default
+            self.require(getattr(self, key) == default, key, f"must be {default}: {reader} does not read it")
 
     def of_setting(self, train: TrainConfig) -> Self:
         """Return the options of a run, in which the setting's values have replaced None where that stands for them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -19,6 +20,8 @@ TRIES = 4
 
 
 class ExGRPOConfig(MixedConfig):
+    of_clip: ClassVar[tuple[str, ...]] = ()  # the steps before the first replay have GRPO's clip
+
     #: rho: share of a batch's questions that bring back a response
     experience_ratio: Share = 0.5
     #: replay starts once a batch's mean reward is above this; small models on Countdown never reach the reference's

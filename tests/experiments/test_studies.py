@@ -198,6 +198,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
         ({"results": "a\nb"}, r"results='a\\nb': must be a path without .*control characters"),
         ({"results": "-x"}, "results=-x: must be a path .* a first dash"),
         ({"results": f"{__file__}/x"}, r"results=.+test_studies.py is no folder; "),
+        ({"title": "x"}, "title: no such key; allowed: scale"),
         ({"data_folder": "/does/not/exist"}, "data_folder=/does/not/exist: there is no such folder"),
     ],
 )

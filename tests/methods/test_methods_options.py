@@ -67,6 +67,8 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
         *(("bapo_without_x2", key, value) for key, value in (("m", 1), ("x2_policy", "rollout"))),
         ("bapo_without_x3", "x3_filter", "none"),
         *(("bapo_x1", key, value) for key, value in (("m", 1), ("remove_replayed", True))),
+        *(("dapo", "kl_coef", 0.001), ("grpo", "sequence_cap", 3.0)),  # without a KL, without weights
+        *((name, key, 0.3) for name in ("luffy", "relift") for key in ("clip_low", "clip_high")),
     ],
 )
 def test_impossible_values_are_refused_by_name(algorithm, key, value):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar, Self
 
 import numpy as np
+from pydantic import model_validator
 
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Samples
@@ -18,9 +20,18 @@ class MixedConfig(WithoutKL):
     that a token weighs the same in every response; so does token-mean, without a constant.
     """
 
+    #: options that are not read without on_policy_clip
+    of_clip: ClassVar[tuple[str, ...]] = ("clip_low", "clip_high", "dual_clip", "clip_centre")
+
     advantage_std: Spread = "none"  # grpo_use_std=False
     aggregation: Mean = "token-mean"
     on_policy_clip: bool = False  # fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
+
+    @model_validator(mode="after")
+    def _clip(self) -> Self:
+        if not self.on_policy_clip:
+            self.require_default("on_policy_clip=false", *self.of_clip)
+        return self
 
 
 class MixedMethod(Method):
