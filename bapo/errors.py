@@ -55,7 +55,7 @@ def exit_status(work: Callable[[], int]) -> int:
     """
     try:
         status = work()
-        sys.stdout.flush()
+        print(end="", flush=True)  # a job started without a stdout has None there
         return status
     except BrokenPipeError:  # whoever read our output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end

@@ -317,6 +317,11 @@ def test_what_a_limit_of_memory_refuses_is_one_sentence(
     assert capsys.readouterr().err.startswith(f"error: {text}: let the job have more memory")
 
 
+def test_a_command_without_a_stdout_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert exit_status(lambda: print("line") or 0) == 0
+
+
 @pytest.mark.parametrize("count", [1, 100_000])  # what is written when Python ends, and while the command runs
 def test_a_reader_that_ends_ends_the_command(count: int) -> None:
     work = f"import bapo.errors as e, sys; sys.exit(e.exit_status(lambda: print('line\\n' * {count}) or 0))"
