@@ -343,17 +343,6 @@ def over_bases(bases: Sequence[Sequence[np.ndarray]]) -> Estimate:
     return _with_seeds(float(np.mean([m.mean() for m in means])), _problem_variance(means), [part])
 
 
-def mean_over_bases(bases: Sequence[Estimate]) -> Estimate:
-    """Return the mean over base models of one kind, the base as a random effect: with the wider of two intervals.
-
-    One is the t interval over the bases' own numbers, B - 1 degrees of freedom. The other holds these bases as given:
-    the mean of their standard errors, as they share their problems, with the fewest degrees of freedom.
-    """
-    over = clustered(np.array([e.mean for e in bases]))
-    given = Estimate(over.mean, float(np.mean([e.se for e in bases])), min(e.df for e in bases))
-    return over if over.half_width > given.half_width else given
-
-
 def random_effects(estimates: Sequence[Estimate]) -> Estimate:
     """Return the mean of k estimates, each of an effect of its own, and its error for a further effect's kind.
 

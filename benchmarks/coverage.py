@@ -11,6 +11,7 @@ import sys
 import numpy as np
 
 from analysis import statistics
+from analysis.claims.measures import mean_of_bases, of_result
 from analysis.statistics import Estimate, Side
 
 PROBLEMS, OF_PROBLEM, NOISE = 800, 2.5, 14.0
@@ -58,7 +59,7 @@ def coverage(draws: int, bases: int, seeds: int, between: float) -> None:
         table = table + random.normal(0, 2**0.5 * OF_PROBLEM, PROBLEMS)
         table = table + random.normal(0, 2**0.5 * NOISE, (bases, seeds, PROBLEMS))
         pooled = statistics.over_bases([[base] for base in table])
-        wider = statistics.mean_over_bases([statistics.mean_over_seeds(base).tested for base in table])
+        wider = mean_of_bases([of_result(statistics.mean_over_seeds(base), "points") for base in table]).estimate
         new, before = (n + (e.low < 0 < e.high) for n, e in ((new, pooled), (before, wider)))
     print(f"{bases} bases, {seeds} seeds, {between:g} between: {new / draws:.1%}, wider of two {before / draws:.1%}")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import CONFIDENCE, Estimate, OverSeeds, clustered, combined, mean_over_bases
+from analysis.statistics import CONFIDENCE, Estimate, OverSeeds, clustered, combined
 
 #: more seeds than anybody would train
 MOST_SEEDS = 10_000
@@ -115,7 +115,12 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
 
 
 def mean_of_bases(measures: Iterable[Measure]) -> Measure:
-    """Return the mean over base models of one kind (:func:`analysis.statistics.mean_over_bases`)."""
+    """Return the mean over base models of one kind, the base as a random effect: with the wider of two intervals.
+
+    One is the t interval over the bases' own numbers, B - 1 degrees of freedom. The other holds these bases as given:
+    they are not independent, as they share their problems (:func:`mean_of`).
+    """
     ms = list(measures)
-    estimate = mean_over_bases([m.estimate for m in ms])
-    return replace(mean_of(ms, independent=False), estimate=estimate, bases=len(ms))
+    over, given = clustered(np.array([m.estimate.mean for m in ms])), mean_of(ms, independent=False)
+    wider = over if over.half_width > given.estimate.half_width else given.estimate
+    return replace(given, estimate=wider, bases=len(ms))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.runs import place, write_run, write_study
 
 from analysis import figures, reading, results, style
-from analysis.claims.measures import mean_of_bases, of_seeds
+from analysis.claims.measures import Measure, mean_of_bases, of_seeds
+from analysis.statistics import Estimate
 from analysis.study import StudyFile, load
 from analysis.tables import comparison
 
@@ -73,12 +73,15 @@ def test_rows_over_bases_by_hand(root: Path) -> None:
 
 
 def test_the_ledger_takes_the_wider_interval() -> None:
-    far = [of_seeds([x - 0.1, x + 0.1], "x") for x in (1.0, 3.0, 5.0)]  # bases: sd 2, SE 2 / sqrt(3), 2 degrees
-    pooled = mean_of_bases(far)
-    assert pooled.bases == 3 and "bases" in pooled.varies
-    assert pooled.estimate.half_width == pytest.approx(4.3027 * 2 / np.sqrt(3), rel=1e-3)
-    near = mean_of_bases([of_seeds([1.0, 3.0], "x"), of_seeds([1.01, 2.99], "x")])
-    assert near.estimate.half_width == pytest.approx(12.706 * (1 + 0.99) / 2, rel=1e-3)  # of the seeds
+    # 1, 3, 5: sd 2, SE 2 / sqrt(3), 2 degrees; each base by itself is sure to 0.1
+    far = mean_of_bases([Measure(Estimate(x, 0.1, 9), "x", 2) for x in (1.0, 3.0, 5.0)])
+    assert far.estimate == Estimate(3.0, pytest.approx(2 / 3**0.5), 2)
+    assert far.bases == 3 and "bases" in far.varies
+    of_runs = mean_of_bases([of_seeds([1.0, 3.0], "x"), of_seeds([1.01, 2.99], "x")])
+    assert of_runs.estimate == Estimate(pytest.approx(2), pytest.approx((1 + 0.99) / 2), 1)
+    # bases that agree by chance do not shrink what each of them says
+    near = mean_of_bases([Measure(Estimate(1.0, 0.5, 9), "x", 2), Measure(Estimate(1.001, 0.7, 4), "x", 2)])
+    assert near.estimate == Estimate(pytest.approx(1.0005), pytest.approx(0.6), 4)
 
 
 def test_accuracy_against_drift(root: Path) -> None:

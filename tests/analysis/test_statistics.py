@@ -235,15 +235,6 @@ def test_equivalence_is_two_one_sided_tests() -> None:
     assert x.equivalent(1.5) == (max(low, high) < 0.05)
 
 
-def test_the_base_is_a_random_effect() -> None:
-    # 1, 3, 5: sd 2, SE 2 / sqrt(3), 2 degrees; each base by itself is sure to 0.1
-    found = s.mean_over_bases([s.Estimate(x, 0.1, 9) for x in (1.0, 3.0, 5.0)])
-    assert (found.mean, found.se, found.df) == (3.0, pytest.approx(2 / 3**0.5), 2)
-    # bases that agree by chance do not shrink what each of them says
-    alike = s.mean_over_bases([s.Estimate(1.0, 0.5, 9), s.Estimate(1.001, 0.7, 4)])
-    assert (alike.mean, alike.se, alike.df) == (pytest.approx(1.0005), pytest.approx(0.6), 4)
-
-
 def test_bases_seeds_and_problems_are_one_mixed_model() -> None:
     """Three bases, two seeds, two problems, no interaction: the base's variance, or its seeds' where that is more."""
     problems, seeds = np.array([0.0, 0.2]), np.array([[-0.1], [0.1]])
@@ -298,15 +289,6 @@ def test_intervals_over_bases_cover_the_truth(bases: int, seeds: int) -> None:
         estimate = s.over_bases([[base] for base in table])
         covered += estimate.low < 0 < estimate.high
     assert 0.91 <= covered / draws <= 0.99
-
-
-def test_the_ledger_takes_the_wider_interval_over_bases() -> None:
-    # 1, 3, 5: sd 2, SE 2 / sqrt(3), 2 degrees; each base by itself is sure to 0.1
-    found = s.mean_over_bases([s.Estimate(x, 0.1, 9) for x in (1.0, 3.0, 5.0)])
-    assert (found.mean, found.se, found.df) == (3.0, pytest.approx(2 / 3**0.5), 2)
-    # bases that agree by chance do not shrink what each of them says
-    alike = s.mean_over_bases([s.Estimate(1.0, 0.5, 9), s.Estimate(1.001, 0.7, 4)])
-    assert (alike.mean, alike.se, alike.df) == (pytest.approx(1.0005), pytest.approx(0.6), 4)
 
 
 def test_difference_of_sides_that_share_no_seed() -> None:
