@@ -24,7 +24,7 @@ rule evaluate:
         "{params.call} 2>&1 | tee -i {log:q}"
 
 
-rule evaluate_base:
+use rule evaluate as evaluate_base with:
     input:
         DATA / "summary.json",
         BASE / "summary.json",
@@ -32,23 +32,16 @@ rule evaluate_base:
         BASE / "eval" / "summary.json",
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "base.log",
-    priority: AT_ONCE
     group:
         together("start", resources.evaluation)
-    threads: of_job(lambda config: config.threads)
-    resources:
-        **machine(resources.evaluation),
     params:
-        identity=of_job(identity.evaluation_identity),
         call=bapo("evaluate", "--base", needed=resources.evaluation),
     message:
         "Evaluate: {wildcards.model} before training, {wildcards.task}"
-    shell:
-        "{params.call} 2>&1 | tee -i {log:q}"
 
 
 # This evaluates every kept checkpoint of a run. Tables beside the declared output stay: an interrupted curve goes on.
-rule curve:
+use rule evaluate as curve with:
     input:
         DATA / "summary.json",
         BASE / "summary.json",
@@ -57,15 +50,9 @@ rule curve:
         RUN / "curve" / "summary.json",
     log:
         LOGS / "curve" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
-    group:
-        together("runs", resources.evaluation)
-    threads: of_job(lambda config: config.threads)
-    resources:
-        **machine(resources.evaluation),
+    priority: 0
     params:
         identity=of_job(identity.curve_identity),
         call=bapo("evaluate", "--curve", needed=resources.evaluation),
     message:
         "Curve: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
-    shell:
-        "{params.call} 2>&1 | tee -i {log:q}"

@@ -123,7 +123,7 @@ rule comparison:
 
 
 # These are a study's other tables: its gates and decisions, prompts by solve rate, specifications, asymptotes.
-rule table_of_study:
+use rule table as table_of_study with:
     input:
         lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=True),
         study=STUDY,
@@ -135,19 +135,10 @@ rule table_of_study:
         LOGS / "analysis" / "{table}_{study}.log",
     wildcard_constraints:
         table="|".join(name for name in products.PER_STUDY if name != products.COMPARISON),
-    group:
-        together("analysis")
-    resources:
-        mem_mb=little,
     params:
-        out=folder_of_output,
-        identity=analysis_identity,
         title=lambda wildcards, output: f"{products.OTHERS[wildcards.table].title}: {wildcards.study}",
-        call=python("analysis"),
     message:
         "Table: {wildcards.table} of {wildcards.study}"
-    shell:
-        "{params.call} {wildcards.table:q} --study {input.study:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 # This packs what tables and figures read of a study's runs, for the repository: `evidence/laptop/table1.zip`.
