@@ -23,7 +23,7 @@ from analysis.claims import ledger
 from analysis.exchange import evidence
 from analysis.exchange.compare import compare
 from analysis.study import load_studies
-from analysis.tables import table1_words
+from analysis.tables import table1
 from bapo.errors import UserError
 from bapo.experiments.studies import load_study
 from bapo.store.files import read_json, write_json
@@ -49,7 +49,7 @@ def test_products_of_runs_and_of_their_evidence_are_equal(
     name: str, simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     products = PRODUCTS[name]
-    monkeypatch.setattr(table1_words, "_of_seed", lambda *_: None)  # how much is replayed: evidence lacks the groups
+    monkeypatch.setattr(table1, "_of_seed", lambda *_: None)  # how much is replayed: evidence lacks the groups
     assert main(["evidence", "--study", str(simulated[name]), "--out", str(tmp_path / "evidence")]) == 0
     file = tmp_path / "evidence" / "laptop" / f"{name}.zip"
     assert main(["unpack", str(file), "--out", str(tmp_path / "back")]) == 0
