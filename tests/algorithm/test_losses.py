@@ -81,8 +81,6 @@ def test_dual_clip(ratio, advantage, loss, gradient):
         # centre 0.1: [max(0.1 - 0.2, 0), 0.3] = [0, 0.3]
         (0.5, 1, 0.1, -0.3, 1),
         (0.05, -1, 0.1, 0.05, 0),
-        # centre 1 is the plain interval
-        (1.5, 1, 1.0, -1.2, 1),
     ],
 )
 def test_interval_centred_at_the_step_policy(ratio, advantage, centre, loss, clipped):

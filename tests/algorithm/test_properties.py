@@ -172,6 +172,7 @@ def test_gae_with_lambda_one_is_the_return_less_the_value_and_whitening_centres_
     values, mask, _ = (np.asarray(x) for x in batch(draws, rows, tokens))
     rewards = np.random.default_rng(draws + 1).normal(size=(rows, tokens)) * mask
     advantages, returns = gae(rewards, values, mask)
+    assert advantages.dtype == returns.dtype == np.float32
     ahead = np.cumsum(rewards[:, ::-1], 1)[:, ::-1] * mask
     close(returns, ahead)
     close(advantages, (ahead - values) * mask)

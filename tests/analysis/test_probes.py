@@ -18,13 +18,11 @@ def frame(ids: tuple[str, ...] = IDS, **columns: list[int]) -> pd.DataFrame:
     return pd.DataFrame({int(name[1:]): values for name, values in columns.items()}, index=list(ids))
 
 
+TWO = {1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: frame(s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])}
+
+
 def two() -> Probes:
-    return Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: frame(s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])}, 2)
-
-
-def three() -> Probes:
-    found = {1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: frame(s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])}
-    return Probes.of({**found, 3: frame(s0=[1, 0, 0, 2], s9=[0, 0, 0, 2])}, 2)
+    return Probes.of(TWO, 2)
 
 
 # ------------------------------------------------------------------------------------------------ what is counted
@@ -63,7 +61,7 @@ def test_prompts_are_chosen_by_the_other_seed() -> None:
 
 
 def test_every_ordered_pair_counts_the_same() -> None:
-    found = three()
+    found = Probes.of({**TWO, 3: frame(s0=[1, 0, 0, 2], s9=[0, 0, 0, 2])}, 2)
     # seed 3 by seed 1 (a, b) and seed 2 (a, c): a, b, a, c at step 9: none solved; its base: a solved, twice of four
     assert probes.improved_across(found, 9)[1][2] == 0
     assert probes.improved_across(found, 0)[1][2] == 0.5
@@ -90,7 +88,7 @@ def test_migration_across_seeds_by_hand() -> None:
 
 def test_prompts_are_matched_by_id_not_by_place() -> None:
     shuffled = frame(("d", "c", "b", "a"), s0=[2, 0, 1, 0], s9=[1, 0, 2, 2])  # seed 2 of two() in another order
-    found = Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2]), 2: shuffled}, 2)
+    found = Probes.of({**TWO, 2: shuffled}, 2)
     assert found.prompts == (IDS, IDS) and not found.obstacle
     assert found.at(9)[1].tolist() == [2, 2, 0, 1]
 
@@ -102,7 +100,7 @@ def test_only_steps_that_every_seed_has() -> None:
 
 
 def test_what_makes_a_comparison_unfair() -> None:
-    one = frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2])
+    one = TWO[1]
     elsewhere = frame(("a", "b", "c", "e"), s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])
     unfair = {
         "one seed: what chance alone shows needs a second sampling of the base": {1: one},

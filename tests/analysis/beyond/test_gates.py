@@ -24,7 +24,7 @@ BASE, GRPO, BAPO = 0.25, (0.5, 0.5, 0.75), (0.75, 0.5, 1.0)
 GATE = {"says": "GRPO learns", "measure": "gain", "of": "grpo", "must": ["mean >= 15"]}
 
 
-def with_rules(root: Path, monkeypatch: pytest.MonkeyPatch, **rules: object) -> study.Study:
+def with_rules(root: Path, monkeypatch: pytest.MonkeyPatch, **rules: object) -> study.StudyFile:
     """Write runs and the file of their study "asked", and load it."""
     monkeypatch.setattr(places, "file_of", lambda kind, name: root / f"{name}.yaml")
     root.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ def test_bases_that_cannot_be_compared_are_named(
         gates.write(asked, tmp_path / "out")
 
 
-def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> study.Study:
+def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> study.StudyFile:
     """Write the runs of OF_BASES, each base with a seed of its own, and the file of their study, and load it."""
     monkeypatch.setattr(places, "file_of", lambda kind, name: root / f"{name}.yaml")
     root.mkdir(exist_ok=True)

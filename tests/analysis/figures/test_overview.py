@@ -18,7 +18,7 @@ MADE = {"task": {"name": "countdown"}, "data": {}, "model": {"name": "tiny", "ti
 
 def a_study(
     root: Path, models: dict[str, int], methods: tuple[str, ...], seeds: int, name: str, kind: str = ""
-) -> study.Study:
+) -> study.StudyFile:
     """Write and load runs of two problems with 8 samples.
 
     models: the seed of each base model's weights; kind: what else makes them.
