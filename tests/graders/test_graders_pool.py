@@ -9,11 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.processes import alive, gone
 
 from bapo.graders import mathematics, pool, symbolic
 from bapo.graders.extract import boxed
@@ -44,24 +43,10 @@ def made(one: Pool) -> Pool:
     return one
 
 
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def _gone(*pids: int) -> bool:
-    deadline = time.monotonic() + 900
-    while any(map(_alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(map(_alive, pids))
-
-
 def test_a_stuck_checker_is_killed_and_replaced(made: Pool) -> None:
     first = made.idle[0].process.pid
     assert made.judge("8", r"9^{9^{9^9}}") == TIME_LIMIT  # stopped by the kernel after CPU_SECONDS in one C call
-    assert made.kills == 1 and not _alive(first) and made.idle == []
+    assert made.kills == 1 and not alive(first) and made.idle == []
     assert made.judge(*ROOT) == EQUAL and made.judge(ROOT[0], r"3\sqrt{2}") == DIFFERENT
     assert made.judge("8", r"\frac{}{") == UNREADABLE and made.kills == 1
 
@@ -73,7 +58,7 @@ def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPat
     os.kill(stopped, signal.SIGSTOP)  # it uses no CPU time at all
     made.wall_seconds = 0.3
     assert mathematics.judge(ROOT[1], ROOT[:1]) == (False, False, "overloaded")
-    assert _gone(stopped)
+    assert gone(stopped)
     made.wall_seconds = 600.0
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct
     assert mathematics.outcome_of.cache_info().currsize == 1
@@ -162,8 +147,8 @@ def test_a_forked_child_has_its_own_checker_and_leaves_ours_alone() -> None:
     before, correct, theirs = queue.get(timeout=900)
     child.join(900)
     assert before == 0 and correct and theirs != ours
-    assert child.exitcode == 0 and _gone(theirs)  # ends with the child, though it left by os._exit
-    assert _alive(ours) and pool.shared().judge(*ROOT) == EQUAL and pool.shared().idle[-1].process.pid == ours
+    assert child.exitcode == 0 and gone(theirs)  # ends with the child, though it left by os._exit
+    assert alive(ours) and pool.shared().judge(*ROOT) == EQUAL and pool.shared().idle[-1].process.pid == ours
 
 
 @pytest.mark.parametrize("end", ["pass", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
@@ -175,7 +160,7 @@ def test_nothing_outlives_its_process(end: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     pids = [int(word) for word in done.stdout.split()]
-    assert len(pids) == 1 and _gone(*pids) and done.stderr == ""
+    assert len(pids) == 1 and gone(*pids) and done.stderr == ""
 
 
 NASTY = {

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from bapo.engines.verl.launch import TEMPORARY
 from support.paths import ROOT
+from support.processes import wait_for
 
 SETTINGS = [
     "scale=smoke",
@@ -59,14 +59,6 @@ def finish(process: subprocess.Popen[str], limit: float = LIMIT, status: int = 0
     assert_gone(process)
     assert not list(TEMPORARY.glob(f"bv-{process.pid}-*"))
     return error
-
-
-def wait_for(process: subprocess.Popen[str], ready: Callable[[], bool], limit: float = LIMIT) -> None:
-    deadline = time.monotonic() + limit
-    while not ready():
-        assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def kill_behind(process: subprocess.Popen[str], checkpoint: Path) -> None:

@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.processes import wait_for
 from support.workflow import PATIENCE
 
 from bapo.errors import UserError
@@ -229,11 +229,8 @@ def test_a_worker_killed_in_its_trial_goes_on_with_it_and_the_total_is_exact(wor
     place = world.results / "smoke" / "countdown" / "qwen2-112k"
     workers = [world.worker("tiny_countdown", slot) for slot in (0, 1)]
     try:
-        deadline = time.monotonic() + PATIENCE
-        while not list(place.glob("bapo/seed1/checkpoints/step_*")):  # slot 0 begins with the method's own values
-            assert workers[0].poll() is None, workers[0].stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        # slot 0 begins with the method's own values
+        wait_for(workers[0], lambda: any(place.glob("bapo/seed1/checkpoints/step_*")))
         workers[0].kill()
         assert workers[0].wait() == -9
         assert workers[1].wait(timeout=PATIENCE) == 0, workers[1].stderr.read()

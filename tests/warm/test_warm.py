@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.processes import gone, within
 
 from bapo.warm import launch
 from bapo.warm.server import Declined, Request, Server, state_of
@@ -93,21 +92,6 @@ def begun(process: subprocess.Popen[str]) -> tuple[int, int]:
     """Wait for the job of ``waiting.py`` to begin; return its process and its parent's."""
     job, parent = map(int, process.stdout.readline().split())
     return job, parent
-
-
-def gone(pid: int, seconds: float = 300.0) -> bool:
-    """Return whether a process ends in time; a zombie has ended."""
-    return within(seconds, lambda: not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text())
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if holds():
-                return True
-        time.sleep(0.02)
-    return False
 
 
 # ------------------------------------------------------------------------------------------------ like a fresh process

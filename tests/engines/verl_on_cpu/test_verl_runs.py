@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import verl_jobs
+from support.processes import wait_for
 from support.runs import without_a_line
-from support.verl_jobs import SETTINGS, finish, kill_behind, wait_for
+from support.verl_jobs import SETTINGS, finish, kill_behind
 
 from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
