@@ -212,29 +212,22 @@ rule robustness:
         "{params.call} --trials {input.trials:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
-rule claims:
+use rule comparison as claims with:
     input:
         runs_of_claims,
-        studies=lambda wildcards: [STUDY.format(study=name) for name in judged()],
+        study=lambda wildcards: [STUDY.format(study=name) for name in judged()],
     output:
         report(SCALE / f"{LEDGER}.md", caption="report/product.rst", category="Claims"),
         report(SCALE / f"{LEDGER}.csv", caption="report/product.rst", category="Claims"),
         SCALE / f"{LEDGER}.json",
     log:
         LOGS / "analysis" / f"{LEDGER}.log",
-    group:
-        together("analysis")
-    resources:
-        mem_mb=little,
     params:
-        out=folder_of_output,
         identity=analysis_identity,
         title=lambda wildcards, output: "Claim check",
         call=python("analysis", "claims"),
     message:
         "Claim check"
-    shell:
-        "{params.call} --study {input.studies:q} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 rule report:
