@@ -81,15 +81,11 @@ def test_a_target_ends_with_its_rows_and_what_the_published_run_has(
     assert last == f"Beside the published run, {numbers} of {numbers} numbers are identical."
 
 
-def test_a_comparison_of_evidence_leaves_out_the_figure_that_reads_groups(
+def test_what_reads_groups_is_left_out_of_a_comparison_and_not_testable(
     simulated: dict[str, Path], tmp_path: Path
 ) -> None:
     study = evidence.unpack(evidence.pack(simulated["bases"], tmp_path / "evidence"), tmp_path / "back")
     assert set(made(["comparison"], study, tmp_path / "out")) == {f"comparison_bases.{s}" for s in ("md", "csv", "tex")}
-
-
-def test_a_claim_that_reads_groups_is_not_testable_with_evidence(simulated: dict[str, Path], tmp_path: Path) -> None:
-    study = evidence.unpack(evidence.pack(simulated["bases"], tmp_path / "evidence"), tmp_path / "back")
     query = {"name": "bound_can_be_positive", "of": "bapo"}
     (asked,) = write_claims(tmp_path / "entries", {"query": query, "rule": {"above": 0}, "studies": ["bases"]})
     lines = ledger.ledger([asked], load_studies([study]))
@@ -362,25 +358,22 @@ def test_the_rows_that_a_target_ends_with(rows: str, lines: list[str], tmp_path:
     assert len(found) == len(lines) and all(line in row for line, row in zip(lines, found, strict=True))
 
 
-def test_evidence_is_not_unpacked_beside_runs_of_ones_own(simulated: dict[str, Path], tmp_path: Path) -> None:
-    file = evidence.pack(simulated["figure6"], tmp_path / "evidence")
-    home = evidence.unpack(file, tmp_path / "out").parents[1]
-    evidence.unpack(file, tmp_path / "out")  # again is fine
-    (home / "countdown" / "other" / "grpo" / "seed1").mkdir(parents=True)
-    (home / "countdown" / "other" / "grpo" / "seed1" / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match=r"grpo/seed1/summary\.json: a run that is not from"):
-        evidence.unpack(file, tmp_path / "out")
-
-
-def test_evidence_is_not_unpacked_over_other_results_of_the_same_run(
+def test_evidence_is_not_unpacked_over_other_results_nor_beside_runs_of_ones_own(
     simulated: dict[str, Path], tmp_path: Path
 ) -> None:
     file = evidence.pack(simulated["figure6"], tmp_path / "evidence")
     home = evidence.unpack(file, tmp_path / "out").parents[1]
     summary = next(home.glob("countdown/*/bapo/seed1/summary.json"))
     content = read_json(summary)
-    content["evidence"] |= {"file": "table1.zip", "sealed": dict.fromkeys(content["evidence"]["sealed"], "0")}
-    write_json(summary, content)
+    sealed = dict.fromkeys(content["evidence"]["sealed"], "0")
+    other = content | {"evidence": content["evidence"] | {"file": "table1.zip", "sealed": sealed}}
+    write_json(summary, other)
     with pytest.raises(UserError, match=r"bapo/seed1/summary\.json: table1\.zip has other results of this run"):
         evidence.unpack(file, tmp_path / "out")
-    assert read_json(summary) == content
+    assert read_json(summary) == other
+    write_json(summary, content)
+    evidence.unpack(file, tmp_path / "out")  # again is fine
+    (home / "countdown" / "other" / "grpo" / "seed1").mkdir(parents=True)
+    (home / "countdown" / "other" / "grpo" / "seed1" / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match=r"grpo/seed1/summary\.json: a run that is not from"):
+        evidence.unpack(file, tmp_path / "out")

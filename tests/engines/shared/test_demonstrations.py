@@ -81,6 +81,14 @@ def prompt(tokenizer, numbers, target):
     return Prompt(name, PromptTokens(tuple(tokens), to_ground_truth(numbers, target, "chain")))
 
 
+def generated(world, size):
+    """(generator, prompts, the fresh groups that it generates of them)"""
+    _, model, tokenizer = world
+    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
+    return generator, prompts, generator.generate(model, prompts, size, ("rollout",), 1, 0, FRESH, StepCosts())
+
+
 def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
     tokenizer = world[2]
     one = prompt(tokenizer, (8, 3, 2), 22)
@@ -105,12 +113,9 @@ def test_there_is_none_where_it_is_too_long_or_wrong(world, monkeypatch):
 
 
 def test_scores_are_the_log_probabilities_of_the_current_policy(world):
-    _, model, tokenizer = world
-    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
-    prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, StepCosts())
+    generator, _, groups = generated(world, 5)
     for rows in (None, 3):
-        sampler = step_sampler(model, generator, 1, rows=rows)
+        sampler = step_sampler(world[1], generator, 1, rows=rows)
         for group, logprobs in zip(groups, sampler.score(groups), strict=True):
             assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
             np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)
@@ -124,11 +129,8 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
 
 
 def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
-    _, model, tokenizer = world
-    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
-    prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
-    one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, StepCosts())
-    solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
+    _, prompts, (one, two) = generated(world, 3)
+    solution = demonstrate(prompts[:1], world[2], COUNTDOWN, parameters(world[2]), 2)[0]
     marked = replace(one, off_policy=np.array([False, True, False]))
     cut = replace(two, unfinished=np.array([True, False, True]), origin=REPLAYED)
     two = replace(two, step_logprobs=two.samples.logprobs - 1)
@@ -151,9 +153,7 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
 
 
 def test_the_record_says_how_many_responses_are_not_this_steps(world):
-    _, model, tokenizer = world
-    generator = ResponseGenerator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
-    (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, StepCosts())
+    own = generated(world, 3)[2][0]
     mixed = replace(own, off_policy=np.array([False, False, True]))
     rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))
     assert [row["replayed"] for row in rows] == [0, 1, 3, 3]
