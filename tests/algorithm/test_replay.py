@@ -9,22 +9,13 @@ from support.scripted import group
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
 from bapo.algorithm.rollouts import Prompt, Samples, between
 
-
-def prompts(*names):
-    return [HardPrompt(n, Prompt(n)) for n in names]
-
-
-def order(hard):
-    return [entry.prompt.id for entry in hard]
-
-
 # ---------------------------------------------------------------- B_bad
 
 
 def test_a_replacement_leaves_the_order_as_it_is():
     hard = HardPrompts(4)
-    for p in prompts("a", "b", "c", "d"):
-        hard.add(p)
+    for name in "abcd":
+        hard.add(HardPrompt(name, Prompt(name)))
     hard.replace(HardPrompt("b", Prompt("b"), 0.5))
     assert [(e.key, e.mean) for e in hard] == [("a", 0.0), ("b", 0.5), ("c", 0.0), ("d", 0.0)]
 

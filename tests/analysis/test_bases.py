@@ -19,10 +19,6 @@ MODELS = {"tiny": (0, 50, (6, 8)), "tiny+base_2": (1, 50, (5, 5)), "tiny+weak": 
 RATES = {"bapo": 1e-4, "bapo+fast": 2e-4, "grpo": 1e-4, "grpo+fast": 2e-4}
 
 
-def solved(count: int) -> dict[str, list[list[int]]]:
-    return {"a": [[int(i < count)] for i in range(10)]}
-
-
 def config(model: str, method: str) -> dict[str, object]:
     seed, iterations, _ = MODELS[model]
     return {
@@ -45,7 +41,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for method, (n, moved) in does.items():
                 costs = {"rollouts": 100.0, "updates": 10.0, "forward_flops": 2e9, "backward_flops": 1e9}
                 steps = [{"tv_x1": 0.1 * moved}, {"tv_x1": 0.3 * moved}]
-                write_run(place(root, method, seed, model=model), solved(n), costs, steps, config(model, method))
+                solved = {"a": [[int(i < n)] for i in range(10)]}
+                write_run(place(root, method, seed, model=model), solved, costs, steps, config(model, method))
     return root
 
 

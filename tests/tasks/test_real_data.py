@@ -78,16 +78,13 @@ def mathematics(folder: Path, **changes: Any) -> Any:
     return OmegaConf.create({"data": data, "paths": {"data_folder": str(folder)}})
 
 
-def written(config: Any, out: Path) -> dict[str, list[Any]]:
-    tasks.get("mathematics").write_data(config, out)
-    return {split: files.read_problems(out / f"{split}.parquet") for split in config.data.split_sizes}
-
-
 # ------------------------------------------------------------------------------------------------ mathematics
 
 
 def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None:
-    problems = written(mathematics(folder), tmp_path / "out")
+    config = mathematics(folder)
+    tasks.get("mathematics").write_data(config, tmp_path / "out")
+    problems = {split: files.read_problems(tmp_path / f"out/{split}.parquet") for split in config.data.split_sizes}
     assert [p.id for p in problems["train"]] == [f"DeepScaleR:{i}" for i in (0, 2, 4, 5)]
     assert problems["train"][0].prompt == (
         "What is $1+1$? Let's think step by step and output the final answer within \\boxed{}."
