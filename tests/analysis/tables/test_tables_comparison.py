@@ -108,6 +108,20 @@ def test_seeds_are_paired_by_their_number() -> None:
     assert not difference(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a").difference.by_seed
 
 
+def test_what_a_seed_shares_cancels() -> None:
+    """Seeds 1 to 5 differ by 40 points, but within each of them the subject is better on half of the problems."""
+    rng = np.random.default_rng(0)
+    reference = np.array([rng.permutation(np.arange(20) < 4 * s) for s in range(5)], dtype=float) * 0.5
+    subject = reference + np.tile([0.2, 0.0], 10)
+    tables = {"bapo": subject, "grpo": reference}
+    rows = {name: row(name, table.tolist(), (1, 2, 3, 4, 5)) for name, table in tables.items()}
+    found = against(rows, "grpo", "a")["bapo"].difference
+    estimate = found.tested
+    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(found.by_seed.values()), 9)) == {0.1}
+    # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
+    assert estimate.se == pytest.approx(math.sqrt(0.2 / 19 / 20)) and estimate.p < 0.001
+
+
 def test_effects_are_shares_of_what_grpo_gains() -> None:
     base, grpo = row(BASE, [[0.1, 0.3]], ()), row("grpo", [[0.5, 0.7], [0.5, 0.7]], (1, 2))
     bapo = row("bapo", [[0.5, 0.9], [0.5, 0.9]], (1, 2))  # 0.1 above, where GRPO gains 0.4
