@@ -123,7 +123,7 @@ def main() -> None:
     trainer.train()
 
     trl, own = (np.array(seconds[name][1:]) for name in ("trl", "ours"))  # the first step warms up
-    rows = ours.recorder.tables.rows[STEPS][1:]
+    rows = ours.recorder.rows[STEPS][1:]
     rewards = np.mean([r["reward_mean"] for r in rows])
     if not rewards:
         raise SystemExit("no response was right, so there was nothing to learn: train the base for longer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from support.scripted import G, NoSampler, ScriptedSampler, build, ids, loss_inp
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
 from bapo.engines.shared.costs import StepCosts
-from bapo.engines.shared.records import step_row
+from bapo.engines.shared.records import Recorder
+from bapo.experiments.budgets import Budget
+from bapo.experiments.schema import ProbeConfig
 from bapo.methods.exgrpo import allocate
 
 B = 4
@@ -148,8 +151,9 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     # each under the policy that sampled it: step 2's is version 1, step 5's version 4
     assert [g.version for g in method.kept.of("a")] == [1, 1, 1, 1, 4, 4]
     # batch_age: of step 5, whose policy is version 4, the oldest is three steps old
-    row = step_row(5, 4, batch.groups, batch, method, 1, StepCosts(), {})
-    assert row["batch_age"] == 3
+    recorder = Recorder(SimpleNamespace(probe=ProbeConfig()), method, Budget("steps", 9, 9))
+    recorder.begin_row(5, 4, batch.groups, batch, 1, StepCosts(), {})
+    assert recorder.row["batch_age"] == 3
     # what was chosen for one step is not replayed in the next
     assert method.build_batch(6, [solved("a", 1, 6)], NoSampler()).groups[0].off_policy is None
 

@@ -50,77 +50,114 @@ def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) 
         (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {cause}")
 
 
-def step_row(
-    step: int,
-    rollout_version: int,
-    fresh: list[Group],
-    batch: Batch,
-    method: Method,
-    parameters: int,
-    costs: StepCosts,
-    update: Mapping[str, float],
-) -> Json:
-    """Return one row of ``steps.parquet``, without its time.
+class Recorder:
+    """Keeps the tables of a run in memory until they are written.
 
-    Args:
-        step: 1-based
-        rollout_version: the step after which alpha's weights were taken
-        fresh: the groups of the step's rollout
-        batch: what was trained on
-        method: of the run
-        parameters: how many the model has
-        costs: of the step
-        update: metrics of the policy's update; none for an empty batch
+    It knows how much of the run's budget is spent, and whether the policy is probed next. ``rows``: by table.
     """
-    nan = math.nan
-    # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
-    graded = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
-    means = np.array([g.mean for g in graded])
-    extra = {
-        "generation_batches": 1.0,
-        "reevaluated_prompts": 0.0,
-        **dict.fromkeys(("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan),
-        **batch.metrics,
-    }
-    c1 = getattr(method.config, "c1", None)
-    constants = (
-        theory.k1(fresh[0].size),
-        nan if c1 is None else theory.k2(c1),
-        nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
-    )
-    generated = costs.generated_tokens + costs.prompt_tokens
-    critic = costs.critic_parameters * costs.critic_tokens
-    return {
-        "step": step,
-        "policy_version": step - 1,
-        "rollout_version": rollout_version,
-        "staleness": step - 1 - rollout_version,
-        # so many steps of updates lie between the policy of the batch's oldest group and this one
-        "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
-        "reward_mean": float(means.mean()) if graded else nan,
-        "groups_fresh": len(fresh),
-        "groups_none_correct": int((means == 0).sum()),
-        "groups_all_correct": int((means == 1).sum()),
-        "batch_groups": len(batch.groups),
-        **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
-        **{name: float(value) for name, value in extra.items()},
-        **{name: value for name, value in update.items() if name not in TAKEN},  # a loss's own
-        "updates": int(update.get("updates", 0)),
-        **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
-        "cut_off": update.get("cut_off", nan),
-        "response_length": float(np.concatenate([g.samples.lengths for g in graded]).mean()) if graded else nan,
-        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in RECORDED_BY_ORIGIN for i in (1, 2, 3)},
-        **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
-        **{f"k{i}": value for i, value in enumerate(constants, start=1)},
-        **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
-        **{name: getattr(costs, name) for name in COUNTS},
-        "overloaded": costs.overloaded,
-        **{name: update.get(name, nan) for name in MISMATCH},
-        # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
-        "forward_flops": 2.0 * (parameters * (generated + costs.forward_tokens) + 2 * critic),
-        "backward_flops": 4.0 * (parameters * costs.trained_tokens + critic),
-        **{f"seconds_{phase}": 0.0 for phase in PHASES},
-    }
+
+    def __init__(self, config: Config, method: Method, budget: budgets.Budget) -> None:
+        self.method, self.budget, self.probe = method, budget, config.probe
+        self.rows: dict[str, list[Json]] = {name: [] for name in TABLES}
+        self.row: Json = {}  # the running step's in steps.parquet
+        self.spent, self.probes = 0.0, config.probe.prompts > 0  # the first probe is of the model before training
+
+    def finished(self, step: int) -> bool:
+        return self.budget.finished(self.spent, step)
+
+    def begin_row(
+        self,
+        step: int,
+        version: int,
+        fresh: list[Group],
+        batch: Batch,
+        parameters: int,
+        costs: StepCosts,
+        update: Mapping[str, float],
+    ) -> None:
+        """Make the step's row, without its time: the budget decides by it whether the run ends, or is probed.
+
+        Args:
+            step: 1-based
+            version: the step after which alpha's weights were taken
+            fresh: the groups of the step's rollout
+            batch: what was trained on
+            parameters: how many the model has
+            costs: of the step
+            update: metrics of the policy's update; none for an empty batch
+        """
+        nan = math.nan
+        # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
+        budgeted = any(g.unfinished is not None for g in fresh)
+        graded = [g for g in batch.groups if g.origin == FRESH] if budgeted else fresh
+        means = np.array([g.mean for g in graded])
+        extra = {
+            "generation_batches": 1.0,
+            "reevaluated_prompts": 0.0,
+            **dict.fromkeys(("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan),
+            **batch.metrics,
+        }
+        c1 = getattr(self.method.config, "c1", None)
+        constants = (
+            theory.k1(fresh[0].size),
+            nan if c1 is None else theory.k2(c1),
+            nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
+        )
+        generated = costs.generated_tokens + costs.prompt_tokens
+        critic = costs.critic_parameters * costs.critic_tokens
+        self.row = {
+            "step": step,
+            "policy_version": step - 1,
+            "rollout_version": version,
+            "staleness": step - 1 - version,
+            # so many steps of updates lie between the policy of the batch's oldest group and this one
+            "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
+            "reward_mean": float(means.mean()) if graded else nan,
+            "groups_fresh": len(fresh),
+            "groups_none_correct": int((means == 0).sum()),
+            "groups_all_correct": int((means == 1).sum()),
+            "batch_groups": len(batch.groups),
+            **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
+            **{name: float(value) for name, value in extra.items()},
+            **{name: value for name, value in update.items() if name not in TAKEN},  # a loss's own
+            "updates": int(update.get("updates", 0)),
+            **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
+            "cut_off": update.get("cut_off", nan),
+            "response_length": float(np.concatenate([g.samples.lengths for g in graded]).mean()) if graded else nan,
+            **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in RECORDED_BY_ORIGIN for i in (1, 2, 3)},
+            **{f"ess_x{i}": effective_sample_size(update, i) for i in (1, 2, 3)},
+            **{f"k{i}": value for i, value in enumerate(constants, start=1)},
+            **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
+            **{name: getattr(costs, name) for name in COUNTS},
+            "overloaded": costs.overloaded,
+            **{name: update.get(name, nan) for name in MISMATCH},
+            # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
+            "forward_flops": 2.0 * (parameters * (generated + costs.forward_tokens) + 2 * critic),
+            "backward_flops": 4.0 * (parameters * costs.trained_tokens + critic),
+            **{f"seconds_{phase}": 0.0 for phase in PHASES},
+        }
+        before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
+        due = self.budget.probes(before, self.spent, step, self.probe.points)
+        self.probes = due and self.probe.prompts > 0
+
+    def end_row(self, step: int, batch: Batch, measured: Mapping[str, float]) -> Json:
+        """Complete the row and keep it. measured: its time, and what else the engine measures, by column."""
+        self.row |= measured
+        self.rows[STEPS].append(self.row)
+        self.rows[GROUPS] += group_rows(step, batch)
+        return self.row
+
+    def write(self, folder: Path, durable: bool = True) -> None:
+        """Write all rows so far; durable: see ``bapo.store.files.atomic``."""
+        import pandas as pd
+
+        for name, rows in self.rows.items():
+            write_parquet(folder / name, pd.DataFrame(rows), durable)
+
+    def read(self, folder: Path) -> None:
+        """Go on from the tables in ``folder``. Raises UserError where one is missing or damaged."""
+        self.rows = {name: read_table(folder / name).to_dict("records") for name in TABLES}
+        self.spent = self.budget.spent(self.rows[STEPS])
 
 
 def effective_sample_size(update: Mapping[str, float], part: int) -> float:
@@ -164,69 +201,6 @@ def probe_row(step: int, set_name: str, prompt_id: str, rewards: np.ndarray) -> 
     correct, mean = int(rewards.sum()), float(rewards.mean(dtype=np.float64))
     row = {"step": step, "set": set_name, "prompt_id": prompt_id}
     return row | {"correct": correct, "samples": len(rewards), "mean": mean}
-
-
-class Tables:
-    """Keeps rows of the three tables in memory until they are written."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[Json]] = {name: [] for name in TABLES}
-
-    def write(self, folder: Path, durable: bool = True) -> None:
-        """Write all rows so far; durable: see ``bapo.store.files.atomic``."""
-        import pandas as pd
-
-        for name, rows in self.rows.items():
-            write_parquet(folder / name, pd.DataFrame(rows), durable)
-
-    def read(self, folder: Path) -> None:
-        """Read the tables in ``folder``. Raises UserError where one is missing or damaged."""
-        for name in self.rows:
-            self.rows[name] = read_table(folder / name).to_dict("records")
-
-
-class Recorder:
-    """Keeps the tables of a run, and knows how much of its budget is spent, and whether the policy is probed next."""
-
-    def __init__(self, config: Config, method: Method, budget: budgets.Budget) -> None:
-        self.method, self.budget, self.probe = method, budget, config.probe
-        self.tables = Tables()
-        self.row: Json = {}  # the running step's in steps.parquet
-        self.spent, self.probes = 0.0, config.probe.prompts > 0  # the first probe is of the model before training
-
-    def finished(self, step: int) -> bool:
-        return self.budget.finished(self.spent, step)
-
-    def begin_row(
-        self,
-        step: int,
-        version: int,
-        fresh: list[Group],
-        batch: Batch,
-        parameters: int,
-        costs: StepCosts,
-        update: Mapping[str, float],
-    ) -> None:
-        """Make the step's row, without its time: the budget decides by it whether the run ends, or is probed.
-
-        The arguments are those of :func:`step_row`.
-        """
-        self.row = step_row(step, version, fresh, batch, self.method, parameters, costs, update)
-        before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
-        due = self.budget.probes(before, self.spent, step, self.probe.points)
-        self.probes = due and self.probe.prompts > 0
-
-    def end_row(self, step: int, batch: Batch, measured: Mapping[str, float]) -> Json:
-        """Complete the row and keep it. measured: its time, and what else the engine measures, by column."""
-        self.row |= measured
-        self.tables.rows[STEPS].append(self.row)
-        self.tables.rows[GROUPS] += group_rows(step, batch)
-        return self.row
-
-    def read(self, folder: Path) -> None:
-        """Go on from the tables in ``folder``. Raises UserError where one is missing or damaged."""
-        self.tables.read(folder)
-        self.spent = self.budget.spent(self.tables.rows[STEPS])
 
 
 def model_folder(run: Path, step: int) -> Path:

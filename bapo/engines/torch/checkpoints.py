@@ -21,7 +21,7 @@ from torch.nn import Parameter
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.packed_groups import pack_groups
-from bapo.engines.shared.records import Tables, model_folder, model_steps
+from bapo.engines.shared.records import Recorder, model_folder, model_steps
 from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store import files
@@ -53,7 +53,7 @@ def save(
     trained: dict[str, TrainedModel],
     groups: list[Group],
     state: Json,
-    tables: Tables,
+    recorder: Recorder,
     keep: CheckpointConfig,
 ) -> Path:
     """Write the checkpoint of ``state["step"]`` and thin out older ones. The final rename is the commit.
@@ -66,7 +66,7 @@ def save(
         trained: what has an optimiser, by the names of the optimisers' files
         groups: those that the method needs to go on
         state: everything else that the next step depends on
-        tables: all rows so far
+        recorder: holds all rows so far
         keep: the configuration's ``checkpoint``
     """
     step = state["step"]
@@ -85,7 +85,7 @@ def save(
         tensors, entries = pack_groups(groups)
         save_file(tensors, trainer / "groups.safetensors")
         write_json(trainer / STATE, {**state, "groups": entries}, durable=False)
-        tables.write(trainer, durable=False)
+        recorder.write(trainer, durable=False)
         names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
         write_json(temporary / CHECKSUMS, fingerprints(temporary, names), durable=False)
         for path in (*temporary.rglob("*"), temporary):

@@ -117,7 +117,7 @@ class Trainer:
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.recorder.budget.most, self.step)
-        tracker = Tracking(config, self.folder, self.identity, self.recorder.tables.rows[STEPS])
+        tracker = Tracking(config, self.folder, self.identity, self.recorder.rows[STEPS])
         clock = RunClock(allocation.end(config.checkpoint.job_minutes), config.checkpoint)
         try:
             with stop_requests() as stopped:
@@ -178,7 +178,7 @@ class Trainer:
     def _probe(self) -> float:
         """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
         start = time.perf_counter()
-        self.recorder.tables.rows[PROBE] += self._probe_rows()[0] if self.step else self._first_probe_rows()
+        self.recorder.rows[PROBE] += self._probe_rows()[0] if self.step else self._first_probe_rows()
         return time.perf_counter() - start
 
     def _probe_rows(self) -> tuple[list[Json], int]:
@@ -227,9 +227,9 @@ class Trainer:
             "rollout_version": self.rollout_version,
             "method": method_state,
         }
-        tokenizer, tables = self.processor or self.tokenizer, self.recorder.tables
+        tokenizer = self.processor or self.tokenizer
         saved = checkpoints.save(
-            self.folder, self.model, tokenizer, weights, trained, groups, state, tables, self.config.checkpoint
+            self.folder, self.model, tokenizer, weights, trained, groups, state, self.recorder, self.config.checkpoint
         )
         records.copy_tables(saved / "trainer", self.folder)
 

@@ -57,7 +57,7 @@ class VerlRecorder(Recorder):
         short = [problem for (_, problem), values in scores.items() if len(values) % self.probe.samples]
         if short or len(scores) != problems:
             raise RuntimeError(f"step {step}: {len(scores)} of {problems} problems validated, {len(short)} in part")
-        self.tables.rows[PROBE] += [
+        self.rows[PROBE] += [
             probe_row(step, name, problem, np.array(values)) for (name, problem), values in scores.items()
         ]
 

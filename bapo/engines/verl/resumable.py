@@ -74,7 +74,7 @@ class ResumableTrainer(PPOTrainerSync):
         if self.reference_moved:
             self.actor_rollout_wg.save_shards(str(folder), REFERENCE)
         self.window.save(folder / ROLLOUTS)
-        self.recorder.tables.write(folder)
+        self.recorder.write(folder)
         state = {
             "identity": self.identity,
             "step": step,

@@ -162,7 +162,7 @@ class MethodTrainer(ResumableTrainer):
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
-        self.tracker = Tracking(self.run, self.folder, self.identity, self.recorder.tables.rows[STEPS])
+        self.tracker = Tracking(self.run, self.folder, self.identity, self.recorder.rows[STEPS])
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
         try:

@@ -224,7 +224,7 @@ def test_probe_rows_count_by_set_and_problem(tiny_world: list[str]) -> None:
     found = recorder.VerlRecorder(composed(*tiny_world, "probe.samples=2"), None, None)
     entries = [("train", "a", 1.0), ("train", "a", 0.0), ("probe", "a", 1.0), ("probe", "a", 1.0)]
     found.add_probe(5, entries, problems=2)
-    rows = found.tables.rows[PROBE]
+    rows = found.rows[PROBE]
     assert rows[0] == {"step": 5, "set": "train", "prompt_id": "a", "correct": 1, "samples": 2, "mean": 0.5}
     assert [(r["set"], r["prompt_id"], r["mean"]) for r in rows[1:]] == [("probe", "a", 1.0)]
     for some, problems in ((entries[:3], 2), (entries, 3)):
@@ -239,7 +239,7 @@ def test_a_steps_row_says_where_verls_time_and_memory_went(tiny_world: list[str]
     for step, metrics in ((1, gpu), (2, {"actor/perf/max_memory_allocated_gb": 0})):
         found.row = {}
         found.end_step(step, Batch([]), {"rollout": 4.0, "regenerate": 1.0, "reward": 0.1}, timing, metrics)
-    first, second = found.tables.rows[STEPS]
+    first, second = found.rows[STEPS]
     assert (first["seconds_update"], first["seconds_push"], first["seconds_compare"]) == (2.5, 0.75, 0.25)
     assert first["memory_peak_gb"] == 3 * 2**30 / 1e9 and math.isnan(second["memory_peak_gb"])
 
