@@ -14,8 +14,7 @@ from bapo.algorithm.rollouts import Group, Prompt, Samples
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.torch.critic import Critic
-    from bapo.engines.torch.learner import Learner
+    from bapo.engines.torch.learner import Critic, Learner
 
 #: one update of four groups of four; a test states what it has otherwise
 SECTION: dict[str, Any] = {

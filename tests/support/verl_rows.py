@@ -18,8 +18,7 @@ from verl.workers.utils.padding import response_from_nested
 from bapo import methods
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REEVALUATED, Group, Prompt, Samples
 from bapo.engines.shared.prompts import PromptTokens
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.learner import Critic, Learner
 from bapo.engines.torch.rollout import continued
 from bapo.engines.verl.batch_layout import BatchLayout
 from bapo.engines.verl.step_sampler import with_grown

@@ -30,7 +30,7 @@ from bapo.store.files import CHECKSUMS, TABLES, fingerprints, read_json, sync, w
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-    from bapo.engines.torch.trained_model import TrainedModel
+    from bapo.engines.torch.learner import TrainedModel
     from bapo.store.files import Json
 
 OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.safetensors", "state.json"

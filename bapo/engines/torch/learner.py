@@ -1,26 +1,199 @@
-"""Updates of the policy on a batch of groups: advantages, mini-batches, loss, optimiser."""
+"""Updates of a policy and its critic on a batch of groups: advantages, mini-batches, losses, optimisers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.batch import mini_batches
-from bapo.algorithm.rollouts import Group
-from bapo.engines.shared import models
-from bapo.engines.shared.batch_tensors import Rows, by_group
+from bapo.algorithm.losses import ValueInputs
+from bapo.algorithm.rollouts import Estimates, Group
+from bapo.engines.shared import models, shortcut
+from bapo.engines.shared.batch_tensors import Rows, by_group, micro_batches
 from bapo.engines.shared.loss_inputs import RowMarks, denominators, origin_numbers, terms_by_origin
 from bapo.engines.shared.schedule import learning_rate
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.trained_model import MetricMeans, TrainedModel
+from bapo.errors import UserError
 from bapo.experiments.schema import Config
 from bapo.methods import Method
+from bapo.methods.ppo import PPOConfig
+
+
+class MetricMeans:
+    """Makes weighted means of the metrics of one step, by name."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = defaultdict(float)
+        self.weights: dict[str, float] = defaultdict(float)
+
+    def add(self, name: str, value: float, weight: float = 1.0) -> None:
+        self.sums[name] += value * weight
+        self.weights[name] += weight
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.weights[name] for name, total in self.sums.items() if self.weights[name]}
+
+
+class TrainedModel:
+    """Trains a model by its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's.
+
+    ``masters``: what the optimiser trains, by the names of the model's parameters: these, or float32 copies of narrower
+    ones. A bfloat16 number has 8 bits of precision: a step of less than a 500th of a weight would be rounded away, and
+    with a rate of 1e-6 nearly every step is. So the optimiser adds its steps to the copies (Micikevicius et al.
+    1710.03740), which are rounded into the model after each; gradients are summed over micro-batches in float32, too.
+    """
+
+    def __init__(self, model: PreTrainedModel, config: Config, method: Method, rate_ratio: float = 1.0) -> None:
+        self.model, self.method, self.train = model, method, config.train
+        self.device = next(model.parameters()).device
+        self.masters = masters_of(model)
+        self.parameters = list(self.masters.values())
+        self.copied = any(p.dtype != torch.float32 for p in model.parameters())
+        t, self.rate = config.train, config.train.learning_rate * rate_ratio
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=self.rate, betas=(t.betas[0], t.betas[1]), weight_decay=t.weight_decay, fused=True
+        )
+
+    @property
+    def updates(self) -> int:
+        """Return the updates so far, as the optimiser counts them, so that they are in its checkpoint."""
+        steps = [state["step"] for state in self.optimizer.state.values()]
+        return int(torch.stack(steps).max()) if steps else 0
+
+    def micro_batches(self, groups: Sequence[Group]) -> Iterator[Rows]:
+        """Cut the responses of ``groups`` into what goes through the model at once."""
+        return micro_batches(groups, self.train.micro_batch_size, self.device)
+
+    def _step(self, what: str, cure: str) -> float:
+        """Take the optimiser's step; returns the norm of the gradient. Raises UserError where that is not finite."""
+        update, norm = self.updates + 1, torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
+        if not torch.isfinite(norm):
+            raise UserError(f"{what} is not finite at update {update}; {cure}")
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
+        self.optimizer.step()
+        if self.copied:
+            round_into(self.model, self.masters)
+        return float(norm)
+
+
+def masters_of(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return what an optimiser trains of ``model``, by the names of its parameters that want a gradient.
+
+    A float32 parameter is its own; any other has a float32 copy, to which its gradients go as they arrive.
+    """
+    masters: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            masters[name] = parameter
+            if parameter.dtype != torch.float32:
+                masters[name] = parameter.detach().float()
+                parameter.register_post_accumulate_grad_hook(partial(_hand_over, master=masters[name]))
+    return masters
+
+
+@torch.no_grad()
+def round_into(model: PreTrainedModel, masters: dict[str, Tensor]) -> None:
+    """Write the copies, rounded, into the parameters of ``model``."""
+    for name, parameter in model.named_parameters():
+        if name in masters and masters[name] is not parameter:
+            parameter.copy_(masters[name])
+
+
+def _hand_over(parameter: Tensor, master: Tensor) -> None:
+    """Add the gradient of a micro-batch to the copy's, and forget it."""
+    assert parameter.grad is not None
+    gradient, parameter.grad = parameter.grad.float(), None
+    master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+
+
+# ------------------------------------------------------------------------------------------------ the critic
+
+
+def with_value_head(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the causal model with its vocabulary head replaced by one output, which is 0 until it is trained.
+
+    Starting at 0 needs no random numbers, and the first advantages are the rewards' own.
+    """
+    weight = model.get_output_embeddings().weight
+    head = torch.nn.Linear(weight.shape[1], 1, device=weight.device, dtype=weight.dtype)
+    for parameter in head.parameters():
+        torch.nn.init.zeros_(parameter)
+    model.config.tie_word_embeddings = False  # the new head is nobody's twin
+    model.set_output_embeddings(head)
+    return model
+
+
+def values_of(model: PreTrainedModel, rows: Rows) -> Tensor:
+    """Return the value [N, T] of the state before each response token; float32."""
+    fast = shortcut("scoring", model)
+    if fast is not None:
+        return fast.values(model, rows.ids, rows.starts, rows.lengths, rows.width, rows.images)
+    inputs = models.inputs(model, rows.ids[:, :-1], rows.starts, rows.images)
+    outputs = model(**inputs, use_cache=False).logits[..., 0].float()
+    positions = rows.starts[:, None] - 1 + torch.arange(rows.width, device=rows.ids.device)
+    return outputs.gather(1, positions.clamp(max=outputs.shape[1] - 1))
+
+
+class Critic(TrainedModel):
+    """Trains the value model, and estimates with it."""
+
+    def __init__(self, model: PreTrainedModel, config: Config, method: Method) -> None:
+        assert isinstance(method.config, PPOConfig)
+        super().__init__(with_value_head(model), config, method, method.config.critic_rate_ratio)
+
+    def estimated(self, groups: list[Group], metrics: MetricMeans) -> list[Group]:
+        """Return copies of the groups of a whole batch with the critic's ``estimates`` of every token."""
+        lengths = np.concatenate([g.samples.lengths for g in groups])
+        width = int(lengths.max())
+        blocks = by_group(groups, self.micro_batches(groups), lambda rows: values_of(self.model, rows))
+        values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in blocks])
+        mask = (np.arange(width) < lengths[:, None]).astype(np.float32)
+        rewards = np.zeros_like(values)
+        rewards[np.arange(len(lengths)), lengths - 1] = np.concatenate([g.rewards for g in groups])
+        advantages, returns = self.method.token_advantages(rewards, values, mask)
+        metrics.add("explained_variance", explained_variance(values, returns, mask))
+        edges = np.cumsum([g.size for g in groups])[:-1]
+        parts = zip(*(np.split(array, edges) for array in (values, returns, advantages)), strict=True)
+        return [replace(group, estimates=Estimates(*part)) for group, part in zip(groups, parts, strict=True)]
+
+    def update(self, step: int, groups: Sequence[Group], metrics: MetricMeans) -> int:
+        """Take one update on a mini-batch of groups with ``estimates``. Returns the tokens that it was trained on."""
+        estimates = [e for g in groups if (e := g.estimates) is not None]
+        counts = denominators(self.train, groups, [g.replayed for g in groups])
+        self.optimizer.zero_grad(set_to_none=True)
+        tokens, total = 0, 0.0
+        for rows in self.micro_batches(groups):
+            mask = rows.mask
+            loss, parts = self.method.value_loss(
+                ValueInputs(
+                    values=values_of(self.model, rows),
+                    old_values=rows.gather([e.values for e in estimates]),
+                    returns=rows.gather([e.returns for e in estimates]),
+                    mask=mask,
+                    nominal_sequences=counts.nominal_sequences,
+                    nominal_tokens=counts.nominal_tokens,
+                )
+            )
+            loss.backward()
+            tokens += rows.tokens
+            total += float(loss.detach())
+            for name, value in parts.items():
+                metrics.add(name, float(value), float(mask.sum()))
+        norm = self._step(f"step {step}: the critic's gradient", "lower method.critic_rate_ratio")
+        metrics.add("value_loss", total)
+        metrics.add("critic_gradient_norm", norm)
+        return tokens
+
+
+# ------------------------------------------------------------------------------------------------ the policy
 
 
 class Learner(TrainedModel):

@@ -1,4 +1,4 @@
-"""An update with the micro-batch of a run, from random weights: does it fit? ``bapo.gpucheck.micro_batch`` calls it.
+"""An update with the micro-batch of a run, from random weights: does it fit? ``bapo.gpucheck`` calls it.
 
 All that lies on the device while the run trains is there: optimiser, reference, delayed rollout policy and critic.
 Pictures are not.
@@ -17,8 +17,7 @@ from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared import models
 from bapo.engines.shared.prompts import PromptTokens
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.learner import Critic, Learner
 from bapo.experiments.schema import Config
 
 

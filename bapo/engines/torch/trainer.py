@@ -21,11 +21,9 @@ from bapo.engines.shared.sampling import SamplingParameters, cut_off
 from bapo.engines.shared.schedule import RunClock
 from bapo.engines.shared.step_sampler import SamplingSetup
 from bapo.engines.torch import checkpoints
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.learner import Critic, Learner, TrainedModel
 from bapo.engines.torch.rollout import ResponseGenerator
 from bapo.engines.torch.step_sampler import TorchStepSampler
-from bapo.engines.torch.trained_model import TrainedModel
 from bapo.errors import Interrupted, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity, probe_identity

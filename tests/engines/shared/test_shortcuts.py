@@ -17,7 +17,7 @@ if LATE:
     from bapo.engines.shared import models
     from bapo.engines.shared.batch_tensors import Rows
     from bapo.engines.shared.sampling import SamplingParameters, sample
-    from bapo.engines.torch.critic import values_of, with_value_head
+    from bapo.engines.torch.learner import values_of, with_value_head
 
 
 def numbers() -> tuple[list[bool], list[list[list[int]]], np.ndarray]:

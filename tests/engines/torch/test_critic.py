@@ -28,8 +28,7 @@ if LATE:
 
     from bapo.engines.fast import scoring as scoring_qwen2
     from bapo.engines.shared.batch_tensors import Rows, collate, index_of
-    from bapo.engines.torch.critic import Critic, values_of, with_value_head
-    from bapo.engines.torch.trained_model import MetricMeans
+    from bapo.engines.torch.learner import Critic, MetricMeans, values_of, with_value_head
     from bapo.engines.torch.trainer import train
 
 

@@ -23,7 +23,7 @@ if LATE:
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import PromptTokens
-    from bapo.engines.torch.trained_model import masters_of, round_into
+    from bapo.engines.torch.learner import masters_of, round_into
     from bapo.engines.torch.trainer import train
 
 

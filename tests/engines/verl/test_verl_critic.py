@@ -34,8 +34,7 @@ from verl.workers.utils.padding import response_from_nested
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import FRESH, ORIGINS
-from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.trained_model import MetricMeans
+from bapo.engines.torch.learner import Critic, MetricMeans
 from bapo.engines.verl import cpu, verl_config
 from bapo.engines.verl import critic as verl_critic
 from bapo.engines.verl.batch_layout import LAYOUT, lay_out

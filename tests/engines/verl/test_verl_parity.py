@@ -43,7 +43,7 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared.loss_inputs import Denominators
-from bapo.engines.torch.trained_model import MetricMeans
+from bapo.engines.torch.learner import MetricMeans
 from bapo.engines.verl.batch_layout import LAYOUT, has_token_advantages, kept_step_logprobs, lay_out, marks_of, spread
 from bapo.engines.verl.learner import policy_loss, terms_of_responses
 
