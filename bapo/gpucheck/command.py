@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bapo import methods
+from bapo import engines, methods
+from bapo.errors import exit_status
 from bapo.experiments import budgets
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory, run_directory
@@ -279,7 +280,7 @@ def evaluate(check: Check) -> list[CheckResult]:
 
 def try_micro_batch(check: Check) -> list[CheckResult]:
     """Try an update with the micro-batch of a run."""
-    _job(check, "gpucheck.micro_batch", "micro-batch")
+    _job(check, "micro_batch", "micro-batch")
     lines = (check.folder / "micro_batch.log").read_text(encoding="utf-8").splitlines()
     return [CheckResult("micro-batch", True, [line for line in lines if " tokens, " in line][-1].strip(), "")]
 
@@ -292,14 +293,13 @@ def last_error(text: str) -> str:
 
 
 def _job(check: Check, command: str, title: str, until: str | None = None) -> bool:
-    """Run a command of bapo, or a module of it, with its output in a log of its name.
+    """Run a command of bapo, or this module for "micro_batch", with its output in a log of its name.
 
     until: kill it, by force, as soon as a line holds this text. Returns whether it was killed. Raises Failed with its
     last lines where it fails or takes too long.
     """
-    *package, name = command.split(".")
-    log, killed = check.folder / f"{name}.log", False
-    words = [f"bapo.{command}", *run_of(check)] if package else ["bapo", name, *overrides(check)]
+    log, killed, tries = check.folder / f"{command}.log", False, command == "micro_batch"
+    words = ["bapo.gpucheck.command", *run_of(check)] if tries else ["bapo", command, *overrides(check)]
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with open(log, "w", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -318,7 +318,7 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
             process.wait()
     if process.returncode and not killed:
         state = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if package else f"see {log}"
+        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if tries else f"see {log}"
         raise Failed(CheckResult(title, False, state[:300], cure))
     return killed
 
@@ -338,3 +338,18 @@ def table(results: Sequence[CheckResult]) -> str:
         names = ", ".join(result.name for result in wrong(results) if result.cure == cure)
         lines += ["", *textwrap.wrap(f"{names}: {cure}", 110)]
     return "\n".join([*lines, "", f"gpu-check: {len(wrong(results))} of {len(results)} are not fine"]) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------ the micro-batch
+
+
+def micro_batch(words: Sequence[str]) -> int:
+    """Make an update with the micro-batch of the run that ``words`` name; print what it took. Raises UserError."""
+    config = compose_config(words)
+    with devices.taken(int(config.device == "cuda")):  # an engine may start CUDA as soon as it is imported
+        print(engines.update_micro_batch(config))
+    return 0
+
+
+if __name__ == "__main__":  # the process of try_micro_batch
+    sys.exit(exit_status(lambda: micro_batch(sys.argv[1:])))

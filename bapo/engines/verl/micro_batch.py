@@ -1,6 +1,6 @@
 """An update with the micro-batch of a run as verl makes it, from random weights: does it fit?
 
-``bapo.gpucheck.micro_batch`` calls it. One GPU stands for each of the run's ranks: where there are several, their
+``bapo.gpucheck`` calls it. One GPU stands for each of the run's ranks: where there are several, their
 collectives are pretended, so that memory and kernels are a rank's and no number is.
 """
 
