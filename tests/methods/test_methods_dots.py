@@ -23,8 +23,7 @@ if LATE:
     from support.sampling import step_sampler
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.embeddings import Embedder
-    from bapo.engines.shared.prompts import read_prompts
+    from bapo.engines.shared.prompts import Embedder, read_prompts
 
 
 B = 4

@@ -6,8 +6,8 @@ schedule                when a run writes a checkpoint and stops, and its learni
 loss_inputs             what a loss reads of the rows of a mini-batch, and what is recorded of them
 batch_tensors           groups as tensors of a batch
 packed_groups           groups as files of a checkpoint
-responses  embeddings   prompts answered and graded; prompts as vectors
-prompts                 problems as prompts
+responses               prompts answered and graded
+prompts                 problems as prompts, and prompts as vectors
 sampling/  cache        responses of a model, by keyed random numbers
 models/                 Hugging Face models: build, load, save, score
   pretrained  gguf      models from a hub, a folder or a package

@@ -15,8 +15,7 @@ import numpy as np
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt
 from bapo.engines.shared.batch_tensors import ResponsePlace, index_of_unfinished
 from bapo.engines.shared.costs import StepCosts
-from bapo.engines.shared.embeddings import Embedder
-from bapo.engines.shared.prompts import PromptStream
+from bapo.engines.shared.prompts import Embedder, PromptStream
 from bapo.engines.shared.responses import demonstrate
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.tasks.base import Task

@@ -14,9 +14,8 @@ from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import hooks, models, records
 from bapo.engines.shared.costs import StepCosts
-from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.packed_groups import unpack_groups
-from bapo.engines.shared.prompts import read_prompts, training_stream
+from bapo.engines.shared.prompts import Embedder, read_prompts, training_stream
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
 from bapo.engines.shared.schedule import RunClock
 from bapo.engines.shared.step_sampler import SamplingSetup

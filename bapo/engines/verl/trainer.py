@@ -42,9 +42,8 @@ from bapo import tasks
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared import models, records
-from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import PromptTokens
+from bapo.engines.shared.prompts import Embedder, PromptTokens
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
 from bapo.engines.shared.schedule import learning_rate
 from bapo.engines.verl import critic, images
