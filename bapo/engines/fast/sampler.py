@@ -25,6 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bapo.engines.shared.models import images
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention, Qwen2DecoderLayer, Qwen2RMSNorm
@@ -147,7 +149,7 @@ class HandDecoder:
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
         config, body = model.config.get_text_config(), text_model(model)
-        self.max_tokens, self.hidden = max_tokens, config.hidden_size
+        self.model, self.max_tokens, self.hidden = model, max_tokens, config.hidden_size
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.size = body.layers[0].self_attn.head_dim
         self.least = -(-_SMALL_PRODUCT // self.size)
@@ -208,9 +210,12 @@ class HandDecoder:
             mask = ((mask & written[:, None]) | torch.eye(longest, dtype=torch.bool))[:, None]
             rotations = self.rotations[(columns - padding[:, None]).clamp(min=0) + head][:, :, None]
             self.bias[:count, :, :longest].masked_fill_(~written[:, None], -torch.inf)
-        x = self.embedding[ids]
-        if views is not None:
-            rotations = self._show_images(x, padding.tolist(), views)
+        if views is None:
+            x = self.embedding[ids]
+        else:
+            x, positions = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
+            angles = positions[self.sections].permute(1, 2, 0) * self.frequencies
+            rotations = torch.polar(torch.ones_like(angles), angles)[:, :, None]
         self.common = None
         if head:
             self.common = self._run_common(prompts[0][:head])
@@ -324,17 +329,6 @@ class HandDecoder:
         self.queries = torch.empty(rows, self.heads, self.size)
         self.positions = np.zeros(rows, dtype=np.int64)  # of the next token
         self.bias = torch.full((rows, self.kv_heads, width), -torch.inf)  # 0 on what is written
-
-    def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[PromptView | None]) -> Tensor:
-        """Put image features into the embeddings, in place; returns the rotations [P, longest, 1, size / 2]."""
-        columns = torch.arange(x.shape[1])
-        positions = torch.stack([(columns - left).clamp(min=0) for left in padding]).expand(3, -1, -1).clone()
-        for row, (left, view) in enumerate(zip(padding, views, strict=True)):
-            if view is not None:
-                x[row, left + torch.from_numpy(view.places)] = view.features
-                positions[:, row, left:] = torch.from_numpy(view.positions)
-        angles = positions[self.sections].permute(1, 2, 0) * self.frequencies
-        return torch.polar(torch.ones_like(angles), angles)[:, :, None]
 
     def _qkv(self, x: Tensor, layer: _Layer) -> Tensor:
         """Return queries, keys and values of [n, hidden], one behind the other."""
