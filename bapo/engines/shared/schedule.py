@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from bapo.experiments.schema import CheckpointConfig
 
@@ -18,13 +17,6 @@ STATES = 2
 def learning_rate(full: float, warmup_updates: int, update: int) -> float:
     """Return the rate of an update (1-based), which rises linearly over the first ones."""
     return full * min(1.0, update / max(1, warmup_updates))
-
-
-class StepEnd(NamedTuple):
-    """What follows a step. saves: whether a checkpoint does; stop: why the run stops early, "" where it does not."""
-
-    saves: bool
-    stop: str
 
 
 class RunClock:
@@ -40,10 +32,11 @@ class RunClock:
         """Measure from here: what came before was no step."""
         self.mark = self.written = time.monotonic()  # whatever is done to the machine's clock
 
-    def step_ended(self, step: int, finished: bool, requested: bool) -> StepEnd:
-        """Return what follows step ``step``. finished: it was the last one; requested: somebody asked the run to stop.
+    def step_ended(self, step: int, finished: bool, requested: bool) -> tuple[bool, str]:
+        """Return whether a checkpoint follows step ``step``, and why the run stops early, "" where it does not.
 
-        A run is asked after a step, so every job takes at least one.
+        finished: it was the last one; requested: somebody asked the run to stop. A run is asked after a step, so every
+        job takes at least one.
         """
         now = time.monotonic()
         self.longest_step, self.mark = max(self.longest_step, now - self.mark), now
@@ -51,7 +44,7 @@ class RunClock:
         if not finished:
             stop = "as asked" if requested else self._end_of_job()
         timely = self.minutes is not None and now - self.written >= 60 * self.minutes
-        return StepEnd(bool(stop) or finished or timely or step % self.every == 0, stop)
+        return bool(stop) or finished or timely or step % self.every == 0, stop
 
     def checkpoint_written(self) -> None:
         self.written = time.monotonic()

@@ -126,13 +126,13 @@ class Trainer:
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.add(1, f"reward {row['reward_mean']:.3f}, batch {batch}")
                     tracker.log(row)
-                    end = clock.step_ended(self.step, self.recorder.finished(self.step), stopped())
-                    if end.saves:
+                    saves, stop = clock.step_ended(self.step, self.recorder.finished(self.step), stopped())
+                    if saves:
                         self._checkpoint()
                         clock.checkpoint_written()
-                    if end.stop:
+                    if stop:
                         raise Interrupted(
-                            f"{label}: stopped after step {self.step}, {end.stop}; the same command goes on there"
+                            f"{label}: stopped after step {self.step}, {stop}; the same command goes on there"
                         )
         finally:
             tracker.finish()

@@ -376,10 +376,10 @@ class MethodTrainer(ResumableTrainer):
         )
         records.warn(row["overloaded"], f"step {global_steps}", self._say)
         finished = self.recorder.finished(global_steps)
-        end = self.clock.step_ended(global_steps, finished, (self.folder / STOP).exists())
-        if end.saves:
+        saves, stop = self.clock.step_ended(global_steps, finished, (self.folder / STOP).exists())
+        if saves:
             self._save_checkpoint()
-        if end.stop or (finished and global_steps < self.total_training_steps):
+        if stop or (finished and global_steps < self.total_training_steps):
             raise Stopped
 
     def on_step_begin(self) -> None:
