@@ -34,13 +34,6 @@ POLL, LOOK = 0.05, 5.0
 
 
 @dataclass(frozen=True)
-class DatasetPlace:
-    """Holds a prompt's place in verl's training set."""
-
-    index: int
-
-
-@dataclass(frozen=True)
 class Submission:
     """Holds prompts that are on their way.
 
@@ -66,13 +59,16 @@ class Submission:
 
 
 class PromptSource:
-    """Gives verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows."""
+    """Gives verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows.
+
+    The ``row`` of a prompt is its place in the training set.
+    """
 
     def __init__(self, dataset: RLHFDataset, problems: Sequence[Problem], config: Config) -> None:
         """problems: those of the file that the dataset was made from, in its order."""
         self.dataset, self.seed = dataset, config.seed
         self.ground_truths = [p.ground_truth for p in problems]
-        prompts = [Prompt(p.id, DatasetPlace(i)) for i, p in enumerate(problems)]
+        prompts = [Prompt(p.id, i) for i, p in enumerate(problems)]
         self.by_id = {p.id: p for p in prompts}
         self.stream = training_stream(config, prompts, self.ground_truths, tasks.get(config.task.name))
 
@@ -95,7 +91,7 @@ class PromptSource:
             max_tokens: new tokens that a response may take; None: as many as sampling.max_response_tokens leaves
             beginnings: tokens, logprobs and number of a response that is under way, where each row is one
         """
-        columns = collate_fn([self.dataset[p.row.index] for p in prompts])
+        columns = collate_fn([self.dataset[p.row] for p in prompts])
         count = len(prompts)
         # no "_" in it: verl makes row keys of it, {uid}_{session}_{index}
         columns["uid"] = np.array([uuid4().hex for _ in prompts], dtype=object)

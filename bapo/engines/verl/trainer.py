@@ -153,10 +153,10 @@ class MethodTrainer(ResumableTrainer):
 
     def with_tokens(self, prompt: Prompt) -> Prompt:
         """Return the same prompt as the torch engine has it."""
-        messages = self.train_dataset[prompt.row.index]["raw_prompt"]
+        messages = self.train_dataset[prompt.row]["raw_prompt"]
         tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
         inputs = images.prepared(self.processor, pictures)
-        return Prompt(prompt.id, PromptTokens(tuple(tokens), self.source.ground_truths[prompt.row.index], inputs))
+        return Prompt(prompt.id, PromptTokens(tuple(tokens), self.source.ground_truths[prompt.row], inputs))
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)

@@ -132,7 +132,7 @@ class StepRows:
     def _rows(self, group: Group, template: Json, tag: Json) -> Iterator[tuple[Entry, Json]]:
         """Yield new rows of a group; what a method does not keep is taken from a row of this step, if there is one."""
         name = uuid.uuid4().hex
-        data = self.dataset[group.prompt.row.index]
+        data = self.dataset[group.prompt.row]
         from_data = {field: value for field, value in data.items() if field in template}
         tokens, pictures = images.encode(self.tokenizer, self.processor, data["raw_prompt"])
         prompt = torch.tensor(tokens, dtype=torch.int64)
