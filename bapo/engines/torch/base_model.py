@@ -68,7 +68,7 @@ def _copy_shipped(config: Config, shipped: Shipped) -> Json:
     load_model(model, shipped.path)  # float16 values, kept in the model's own type
     _save(config, model, tokenizer)
     print(f"{config.model.title}: the base model that comes with the suite, {shipped.path.name}", file=sys.stderr)
-    return {"weights": shipped.sha256, "parameters": models.parameter_count(model)}
+    return {"weights": shipped.sha256, "parameters": model.num_parameters()}
 
 
 def _train_scratch(config: Config) -> Json:
@@ -118,7 +118,7 @@ def _train_scratch(config: Config) -> Json:
         "documents": base.iterations * base.batch_size,
         "final_loss": float(np.mean(losses[-50:])) if losses else None,
         "seconds": time.perf_counter() - start_time,
-        "parameters": models.parameter_count(model),
+        "parameters": model.num_parameters(),
     }
 
 

@@ -63,7 +63,7 @@ class Trainer:
         saved = checkpoints.newest_intact(folder)
         start = saved[0] if saved else models.start_path(config)
         self.model, self.tokenizer = models.load(start, config, self.device)
-        self.parameters = models.parameter_count(self.model)
+        self.parameters = self.model.num_parameters()
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
         self.processor = models.load_processor(self.model, start, config)
         longest = config.sampling.max_prompt_tokens
@@ -158,7 +158,7 @@ class Trainer:
         batch = method.build_batch(step, fresh, sampler)
         start_of_update = time.perf_counter()
         metrics = self.learner.update(step, batch.groups, batch.phase)
-        values = 0 if self.critic is None else models.parameter_count(self.critic.model)
+        values = 0 if self.critic is None else self.critic.model.num_parameters()
         costs = sampler.costs
         costs.add_update(method, int(metrics.pop("trained_tokens")), int(metrics.pop("critic_tokens")), values)
         seconds = {**costs.seconds, "update": time.perf_counter() - start_of_update}

@@ -18,10 +18,10 @@ from bapo import seeds, tasks
 from bapo.engines.shared import shortcut
 from bapo.engines.shared.models import chats, images, pretrained
 from bapo.engines.shared.models.images import Images
+from bapo.engines.shared.models.pretrained import start_path
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.tasks.job import base_folder
 from bapo.validate import plain
 
 if TYPE_CHECKING:
@@ -145,14 +145,6 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
     return model.eval(), tokenizer
 
 
-def start_path(config: Config) -> Path:
-    """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one.
-
-    Raises UserError where the base job has not made or fetched it.
-    """
-    return pretrained.folder(config) if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
-
-
 def load_start(config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return (model, tokenizer) that reinforcement learning starts from. Raises UserError as :func:`load` does."""
     return load(start_path(config), config, device)
@@ -181,10 +173,6 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | ProcessorM
         model.generation_config.do_sample = True  # sampling is configured by us, never by a file beside the weights
     model.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
-
-
-def parameter_count(model: PreTrainedModel) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 @dataclass

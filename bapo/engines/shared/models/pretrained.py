@@ -37,10 +37,12 @@ def fetch(config: Config) -> Json:
     return {"model": name, "revision": folder.name, "files": {}, **_described(config, folder)}
 
 
-def folder(config: Config) -> Path:
-    """Return the folder of the pretrained model of ``config``. Raises UserError where it was not fetched."""
-    name = _path(config)
-    if name.startswith(wheels.SCHEME):
+def start_path(config: Config) -> Path:
+    """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one.
+
+    Raises UserError where the base job has not made or fetched it.
+    """
+    if config.model.kind != "pretrained" or (name := _path(config)).startswith(wheels.SCHEME):
         return base_folder(config) / "checkpoint"
     if Path(name).is_dir():
         return Path(name)
@@ -71,7 +73,7 @@ def fetched(config: Config) -> str | None:
 
 def at_hand(config: Config, checkpoint: Path | str) -> Path | str:
     """Return the folder of ``checkpoint`` if it names the model on the hub and was fetched, else what was given."""
-    return folder(config) if checkpoint == config.model.path and fetched(config) else checkpoint
+    return start_path(config) if checkpoint == config.model.path and fetched(config) else checkpoint
 
 
 def register(config: Config) -> None:
