@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bapo.experiments.compose import compose_config
 from bapo.tasks.geometry import task as geometry_task
 from support.training import SHAPE
 
@@ -18,7 +19,8 @@ def tokenizer():
 def processor(tokenizer):
     from bapo.engines.shared.models import images
 
-    return images.build_processor(tokenizer, 8, 2, 1, pixels=48 * 48)
+    config = compose_config(["task=geometry", "scale=laptop", "model.architecture.vision_config.patch_size=8"])
+    return images.scratch_processor(config, tokenizer)
 
 
 def build(tokenizer, text: dict | None = None, vision: dict | None = None):

@@ -160,43 +160,11 @@ def register_processor() -> type:
     return Qwen2_5_VLProcessor
 
 
-def build_processor(
-    tokenizer: PreTrainedTokenizerBase, patch_size: int, merge_size: int, temporal_patch_size: int, pixels: int
-) -> ProcessorMixin:
-    """Return Qwen2.5-VL's processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0, black -2.
-
-    White paper is most of a diagram: as 0 it leaves the patches to what is drawn on them.
-
-    Args:
-        tokenizer: of the model
-        patch_size: of the vision tower, in pixels
-        merge_size: so many patches along each side become one image token
-        temporal_patch_size: so many frames become one patch
-        pixels: of an image
-    """
-    processor = register_processor()
-    from transformers import Qwen2VLImageProcessorPil
-
-    images = Qwen2VLImageProcessorPil(
-        patch_size=patch_size,
-        merge_size=merge_size,
-        temporal_patch_size=temporal_patch_size,
-        size={"shortest_edge": pixels, "longest_edge": pixels},
-        image_mean=[1.0] * 3,
-        image_std=[0.5] * 3,
-    )
-    parts = {"image_processor": images, "tokenizer": tokenizer, "chat_template": tokenizer.chat_template}
-    if importlib.util.find_spec("torchvision") is not None:
-        from transformers import Qwen2VLVideoProcessor  # type: ignore[attr-defined]
-
-        parts["video_processor"] = Qwen2VLVideoProcessor(patch_size=patch_size, merge_size=merge_size)
-    return processor(**parts)
-
-
 def scratch_processor(config: Config, tokenizer: PreTrainedTokenizerBase) -> ProcessorMixin | None:
     """Build the processor of a model trained from scratch, for its task's images; None where the task is text only.
 
-    Raises UserError where the model reads no images.
+    It is Qwen2.5-VL's, for square images, with white as 0 and black as -2: white paper is most of a diagram, and as 0
+    it leaves the patches to what is drawn on them. Raises UserError where the model reads no images.
     """
     side = tasks.get(config.task.name).image_size(config)
     if side is None:
@@ -205,8 +173,23 @@ def scratch_processor(config: Config, tokenizer: PreTrainedTokenizerBase) -> Pro
     if vision is None:
         cure = f"reads no images (no architecture.vision_config), which task={config.task.name} needs"
         raise UserError(f"model={config.model.name}: {cure}")
-    sizes = (vision["patch_size"], vision["spatial_merge_size"], vision["temporal_patch_size"])
-    return build_processor(tokenizer, *sizes, pixels=side * side)
+    processor = register_processor()
+    from transformers import Qwen2VLImageProcessorPil
+
+    sizes = {"patch_size": vision["patch_size"], "merge_size": vision["spatial_merge_size"]}
+    images = Qwen2VLImageProcessorPil(
+        **sizes,
+        temporal_patch_size=vision["temporal_patch_size"],
+        size={"shortest_edge": side * side, "longest_edge": side * side},
+        image_mean=[1.0] * 3,
+        image_std=[0.5] * 3,
+    )
+    parts = {"image_processor": images, "tokenizer": tokenizer, "chat_template": tokenizer.chat_template}
+    if importlib.util.find_spec("torchvision") is not None:
+        from transformers import Qwen2VLVideoProcessor  # type: ignore[attr-defined]
+
+        parts["video_processor"] = Qwen2VLVideoProcessor(**sizes)
+    return processor(**parts)
 
 
 def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMixin:
