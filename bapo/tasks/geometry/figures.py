@@ -129,38 +129,25 @@ def draw(diagrams: list[Diagram], canvas: int) -> Drawing:
     pose = np.array([d[2:] for d in diagrams], dtype=np.float64)
     shape, tilt, mirror, size, left, top = pose.T
     drawing = _DRAW[diagrams[0].kind](angles, shape.astype(int))
-    across, up = _unit(tilt), _unit(tilt + 90)
-    flip = np.where(mirror == 1, -1.0, 1.0)
+    # axes of length 1 broadcast what each diagram has against the points [N, K, 2, 2] and [N, M, 3, 2]
+    across, up = (_unit(degrees[:, None, None]) for degrees in (tilt, tilt + 90))
+    flip = np.where(mirror == 1, -1.0, 1.0)[:, None, None]
 
     def turned(points: np.ndarray) -> np.ndarray:
-        x, y = points[..., 0] * _like(flip, points), -points[..., 1]  # y downwards
-        return np.stack(
-            [
-                x * _like(across[:, 0], points) + y * _like(across[:, 1], points),
-                x * _like(up[:, 0], points) + y * _like(up[:, 1], points),
-            ],
-            -1,
-        )
+        x, y = points[..., 0] * flip, -points[..., 1]  # y downwards
+        return np.stack([x * axis[..., 0] + y * axis[..., 1] for axis in (across, up)], -1)
 
     segments, sectors = turned(drawing.segments), turned(drawing.sectors)
     corners = segments.reshape(len(diagrams), -1, 2)
     low, extent = corners.min(1), np.ptp(corners, 1)
-    scale = size / extent.max(1)
-    free = canvas - 2 * MARGIN - extent * scale[:, None]
-    shift = MARGIN + free * np.stack([left, top], 1) / 100
+    scale = (size / extent.max(1))[:, None]
+    shift = MARGIN + (canvas - 2 * MARGIN - extent * scale) * np.stack([left, top], 1) / 100
 
     def placed(points: np.ndarray) -> np.ndarray:
-        origin, to = (_like(v, points[..., 0], 1) for v in (low, shift))
-        return (points - origin) * _like(scale, points, 1) + to
+        return (points - low[:, None, None]) * scale[:, None, None] + shift[:, None, None]
 
-    sectors[:, :, 0] = placed(sectors[:, :, 0])
+    sectors[:, :, :1] = placed(sectors[:, :, :1])  # directions stay as they are
     return Drawing(placed(segments), sectors)
-
-
-def _like(values: np.ndarray, points: np.ndarray, extra: int = 0) -> np.ndarray:
-    """Put axes of length 1 into values [N, ...] after the first, to broadcast against ``points``."""
-    ones = points.ndim - 2 + extra if values.ndim == 1 else points.ndim - 1
-    return values.reshape(len(values), *([1] * ones), *values.shape[1:])
 
 
 #: Red, blue, green; how much each channel loses where a sector covers a pixel whole.
