@@ -74,13 +74,7 @@ Plan = list[tuple[int, str, int]]
 
 def compute(a: int, sign: str, b: int) -> int:
     """Compute the result of one operation; a quotient is rounded down, and 0 where the divisor is."""
-    if sign == "+":
-        return a + b
-    if sign == "-":
-        return a - b
-    if sign == "*":
-        return a * b
-    return a // b if b else 0
+    return {"+": a + b, "-": a - b, "*": a * b, "/": a // b if b else 0}[sign]
 
 
 def work(plan: Plan, slip: Callable[[int], int] = int) -> list[Step]:
