@@ -11,6 +11,8 @@ import numpy as np
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.checkpoint_engine import CheckpointEngineManager
+from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.workers.utils.padding import response_from_nested
 
@@ -19,13 +21,41 @@ from bapo.engines.shared.batch_tensors import ResponsePlace, index_of
 from bapo.engines.shared.sampling import unfinished
 from bapo.engines.shared.step_sampler import Purpose, SamplingSetup, StepSampler
 from bapo.engines.verl.rollout import PromptSource, Submission
-from bapo.engines.verl.rollout_weights import RolloutWeights
 from bapo.engines.verl.transfer_rows import TRAIN, StepRows, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
 from bapo.store.files import Json
 
 #: one group in so many of a step has its log-probabilities compared between the engines
 COMPARED = 16
+
+
+class RolloutWeights:
+    """The weights that the rollout engine holds; asleep it holds none.
+
+    workers: the processes that train the policy, and keep alpha beside it
+    manager: verl's, which pushes weights from them to the rollout engine
+    """
+
+    def __init__(self, workers: RayWorkerGroup, manager: CheckpointEngineManager) -> None:
+        self.workers, self.manager = workers, manager
+        self.version: int | None = None  # None: the engine sleeps, or has not been given any
+
+    def load(self, version: int, current: int) -> None:
+        """Have the rollout engine hold the weights of ``version``; ``current`` is pi_theta's."""
+        if self.version == version:
+            return
+        if self.version is not None:
+            self.manager.sleep_replicas()  # verl pushes to sleeping engines only
+        self.workers.act_as(CURRENT if version == current else DELAYED)
+        self.manager.update_weights(version)
+        self.workers.act_as(CURRENT)
+        self.version = version
+
+    def rest(self) -> None:
+        """Put the rollout engine to sleep: its memory is free for the training engine."""
+        if self.version is not None:
+            self.manager.sleep_replicas()
+        self.version = None  # vLLM throws its weights away when it sleeps
 
 
 @dataclass(frozen=True)

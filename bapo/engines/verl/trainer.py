@@ -52,9 +52,8 @@ from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import VerlRecorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
-from bapo.engines.verl.rollout_weights import RolloutWeights
 from bapo.engines.verl.rollout_window import RolloutWindow
-from bapo.engines.verl.step_sampler import VerlSetup, VerlStepSampler
+from bapo.engines.verl.step_sampler import RolloutWeights, VerlSetup, VerlStepSampler
 from bapo.engines.verl.transfer_rows import StepRows
 from bapo.engines.verl.worker import GPUMethodWorker
 from bapo.experiments import budgets
