@@ -47,8 +47,10 @@ from bapo.engines.torch.learner import MetricMeans
 from bapo.engines.verl.batch_layout import LAYOUT, has_token_advantages, kept_step_logprobs, lay_out, marks_of, spread
 from bapo.engines.verl.learner import policy_loss, terms_of_responses
 
-COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
-BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
+WITHOUT_KL = {"entropy_coef": 0.01}
+COMMON = {"kl_coef": 0.05, **WITHOUT_KL}
+WITHOUT_X2 = {"c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
+BAPO = {"m": 3, **WITHOUT_X2}
 METHODS = {
     "grpo": COMMON,
     "dapo": {},
@@ -58,17 +60,17 @@ METHODS = {
     "bapo, a sum of two expectations": {"algorithm": "bapo", "expectations": "separate", **BAPO},
     # parts of groups, ratios and KL to the step's policy, advantages by the buffer
     "bapo_code": {"x2_weight": 3.0, **BAPO},
-    "bapo_released": {**BAPO, "kl_to": "none"},  # ratios to the policies of the groups' own steps
-    "bapo_without_x2": BAPO,
+    "bapo_released": {**BAPO, "kl_coef": 0.0},  # ratios to the policies of the groups' own steps
+    "bapo_without_x2": WITHOUT_X2,
     "bapo_without_x3": BAPO,
     "bapo_duplicates": BAPO,
     "bapo_shuffled": BAPO,
     "grpo_random_reward": COMMON,
     "gspo": {"clip_low": 0.1, "clip_high": 0.1, "entropy_coef": 0.01},
     "mopps": {"entropy_coef": 0.01},
-    "arpo": COMMON,
-    "dots_rr": {"first_steps": 1, **COMMON},
-    "areal": {"staleness": 1, **COMMON},
+    "arpo": WITHOUT_KL,
+    "dots_rr": {"first_steps": 1, **WITHOUT_KL},
+    "areal": {"staleness": 1, **WITHOUT_KL},
     "grpo_stale": {"staleness": 1, **COMMON, "kl_to": "reference"},
     "m2po": {"staleness": 1, "clip_low": 0.1, "clip_high": 0.1, "entropy_coef": 0.01},
     "bapo_xi": {"staleness": 1, "entropy_coef": 0.01},
@@ -81,7 +83,7 @@ METHODS = {
     "remix": {"switch_step": 2, **COMMON},
     "luffy": {"entropy_coef": 0.01},
     "exgrpo": {"start_reward": 0.1, "entropy_coef": 0.01},
-    "dots": {"first_steps": 1, **COMMON},
+    "dots": {"first_steps": 1, **WITHOUT_KL},
     "partial_rollouts": {"segments": "current", **COMMON},
     "relift": {"buffer_share": 0.4, "entropy_coef": 0.01},
 }
