@@ -65,16 +65,20 @@ def differences(table: Table, made: Sequence[Table]) -> list[str]:
 
 
 def _differences(table: Table, made: Table) -> Iterator[str]:
-    titles, rows = [_plain(title) for title in made.header], {_plain(row[0]): row for row in made.rows}
+    titles, rows = [_plain(title) for title in made.header], [[*map(_plain, row)] for row in made.rows]
     columns = [_plain(title) for title in table.header]
     yield from (f"no column {title}; there are {titles}" for title in columns[1:] if title not in titles)
-    for label, *cells in table.rows:
-        if _plain(label) not in rows:
-            yield f"no row {label}; there are {list(rows)}"
+    for label, *cells in ([*map(_plain, row)] for row in table.rows):
+        alike = [row for row in rows if row[0] == label]
+        if not alike:
+            yield f"no row {label}; there are {[row[0] for row in rows]}"
             continue
-        for title, cell in zip(columns[1:], cells, strict=True):
+        made_row = next(
+            (row for row in alike if row[1] == cells[0]), alike[-1]
+        )  # of several rows of a label, that with this cell
+        for title, shown in zip(columns[1:], cells, strict=True):
             if title in titles:
-                full, shown = _plain(rows[_plain(label)][titles.index(title)]), _plain(cell)
+                full = made_row[titles.index(title)]
                 if full != shown and not (shown and full.startswith(f"{shown} ")):
                     yield f"{label}, {title}: {shown}, but the evidence gives {full}"
 
