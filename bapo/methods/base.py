@@ -148,9 +148,12 @@ class MethodConfig(Part):
             self.require(getattr(self, key) == default, key, f"must be {default}: {reader} does not read it")
 
     def of_setting(self, train: TrainConfig) -> Self:
-        """Return the options of a run, in which the setting's values have replaced None where that stands for them."""
-        free = {key: getattr(train, key) for key in ("kl_coef", "entropy_coef") if getattr(self, key) is None}
-        return self.model_copy(update=free)
+        """Return the options of a run, in which the setting's values have replaced None where that stands for them.
+
+        Without a KL its coefficient is 0, so that the options of a run are valid options, too.
+        """
+        of_setting = {"kl_coef": 0.0 if self.kl_to == "none" else train.kl_coef, "entropy_coef": train.entropy_coef}
+        return self.model_copy(update={key: v for key, v in of_setting.items() if getattr(self, key) is None})
 
     def require(self, holds: bool, key: str, cure: str) -> None:
         """Raise ValueError with the value of ``key`` and the cure unless the rule holds."""
@@ -297,7 +300,8 @@ class Method:
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO).
 
-        Each metric is one number, but ``clipped`` [N]: the share of a sequence's tokens at which a clip was active.
+        Each metric is one number, but ``clipped`` [N]: the share of a sequence's tokens at which a clip was active. All
+        answers have the same metrics; steps.parquet has their means, weighted by ``recorded_mask``'s tokens.
         """
         c, sampled, factors = self.config, inputs, None
         if c.sequence_weights != "none":

@@ -310,6 +310,8 @@ def test_difference_of_sides_that_share_no_seed() -> None:
     assert there.tested == there.both
     assert there.falling == pytest.approx(sum(s.mean_over_seeds(x).falling for x in (a, b)))
     assert given.falling == pytest.approx(s.mean_over_seeds(a).falling)
+    with pytest.raises(ValueError, match="same problems"):
+        apart(a, b[:, :-1])
 
 
 def test_no_error_is_less_certain_than_its_least_certain_part() -> None:

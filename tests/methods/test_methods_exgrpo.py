@@ -13,6 +13,7 @@ from support.scripted import G, NoSampler, ScriptedSampler, build, ids, loss_inp
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
 from bapo.engines.shared.costs import StepCosts
 from bapo.engines.shared.records import Recorder
+from bapo.errors import UserError
 from bapo.experiments.budgets import Budget
 from bapo.experiments.schema import ProbeConfig
 from bapo.methods.exgrpo import allocate
@@ -156,6 +157,9 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     assert recorder.row["batch_age"] == 3
     # what was chosen for one step is not replayed in the next
     assert method.build_batch(6, [solved("a", 1, 6)], NoSampler()).groups[0].off_policy is None
+    name = next(iter(batch.metrics))
+    with pytest.raises(UserError, match=f"exgrpo: the loss and its batch both measure {name}"):
+        recorder.begin_row(5, 4, batch.groups, batch, 1, StepCosts(), {name: 0.5})
 
 
 # ---------------------------------------------------------------------------------------------------- the loss

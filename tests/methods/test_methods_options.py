@@ -13,6 +13,7 @@ from support.paths import ROOT
 from bapo import methods
 from bapo.__main__ import main
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
 from bapo.store.files import GROUPS, read_table
 
 
@@ -74,6 +75,14 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
 def test_impossible_values_are_refused_by_name(algorithm, key, value):
     with pytest.raises(UserError, match=rf"method\.(c2_range|{key}[.\d]*)="):
         methods.config_of({"algorithm": algorithm, key: value})
+
+
+@pytest.mark.parametrize("words", [[], ["method.kl_to=none", "method.kl_coef=null"]])
+@pytest.mark.parametrize("name", methods.names())
+def test_the_options_of_a_run_are_valid_options(name: str, words: list[str]) -> None:
+    """verl's processes read them once more."""
+    options = compose_config(["scale=smoke", "task=countdown", f"method={name}", *words]).method
+    assert options.kl_coef is not None and methods.config_of(options.model_dump()) == options
 
 
 # ------------------------------------------------------------------------------------------------ files and names

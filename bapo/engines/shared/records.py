@@ -14,6 +14,7 @@ import numpy as np
 from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.engines.shared.costs import StepCosts
+from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
@@ -33,7 +34,7 @@ RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
 #: names that methods' own metrics cannot have: the columns that methods do not write, and what updates report beside
 TAKEN = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
-TAKEN |= {f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3)}
+TAKEN |= {"critic_tokens", *(f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3))}
 
 #: parts of a step whose seconds are columns of ``steps.parquet``; "total" is the whole step
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
@@ -85,6 +86,8 @@ class Recorder:
             parameters: how many the model has
             costs: of the step
             update: metrics of the policy's update; none for an empty batch
+
+        Raises UserError where the batch and the loss have a metric of the same name.
         """
         nan = math.nan
         # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
@@ -97,6 +100,11 @@ class Recorder:
             **dict.fromkeys(("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan),
             **batch.metrics,
         }
+        of_loss = {name: value for name, value in update.items() if name not in TAKEN}
+        if doubles := sorted(of_loss.keys() & extra.keys()):
+            raise UserError(
+                f"{self.method.config.algorithm}: the loss and its batch both measure {doubles[0]}; rename one"
+            )
         c1 = getattr(self.method.config, "c1", None)
         constants = (
             theory.k1(fresh[0].size),
@@ -119,7 +127,7 @@ class Recorder:
             "batch_groups": len(batch.groups),
             **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
             **{name: float(value) for name, value in extra.items()},
-            **{name: value for name, value in update.items() if name not in TAKEN},  # a loss's own
+            **of_loss,
             "updates": int(update.get("updates", 0)),
             **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
             "cut_off": update.get("cut_off", nan),

@@ -24,7 +24,8 @@ from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
 from bapo.engines.shared import hooks
 from bapo.engines.verl.batch_layout import LAYOUT, marks_of
-from bapo.engines.verl.learner import summed, warm_up
+from bapo.engines.verl.learner import over_tokens, summed, warm_up
+from bapo.engines.verl.recorder import means
 from bapo.engines.verl.worker import local
 from bapo.methods import Method
 from bapo.store.files import Json
@@ -68,9 +69,8 @@ def value_loss(
             nominal_tokens=counts.nominal_tokens,
         )
     )
-    loss, tokens = loss * data["dp_size"], mask.sum()
-    sums = {"value_loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
-    return loss, summed(sums)
+    loss = loss * data["dp_size"]
+    return loss, summed({"value_loss": loss.detach(), **over_tokens(metrics, mask.sum())})
 
 
 def update_metrics(metrics: Json) -> dict[str, float]:
@@ -79,9 +79,8 @@ def update_metrics(metrics: Json) -> dict[str, float]:
         "value_loss": metrics["critic/bapo/value_loss"],
         "critic_gradient_norm": metrics["critic/grad_norm"],
         "explained_variance": metrics["bapo/explained_variance"],
-        "value_clip_fraction": metrics["critic/bapo/value_clip_fraction_sum"] / metrics["critic/bapo/tokens"],
     }
-    return {name: float(value) for name, value in values.items()}
+    return {name: float(value) for name, value in values.items()} | means(metrics, "critic/bapo/")
 
 
 class CriticWorker(TrainingWorker):

@@ -42,8 +42,8 @@ def policy_loss(
     """Return (loss, metrics) of one micro-batch; ``model_output`` holds log_probs and entropy, ``data`` the rows.
 
     The loss is multiplied by the number of ranks because FSDP averages gradients over them, while every denominator
-    counts the whole mini-batch. The metrics are sums over the mini-batch (``*_sum``) and their weights, so that means
-    stay exact however verl cuts it into micro-batches and ranks. dp_group: verl's, not read; method: that of the run.
+    counts the whole mini-batch. The metrics are sums (``*_sum``) and numbers (``*_count``) over the mini-batch, so that
+    means stay exact however verl cuts it into micro-batches and ranks. dp_group: verl's, not read; method: the run's.
     """
     log_prob = no_padding_2_padding(model_output["log_probs"], data)
     entropy = None if model_output.get("entropy") is None else no_padding_2_padding(model_output["entropy"], data)
@@ -65,10 +65,22 @@ def policy_loss(
     loss = loss * data["dp_size"]
     mask = inputs.recorded_mask
     tokens = mask.sum()
-    sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
+    sums = {"loss": loss.detach(), **over_tokens(metrics, tokens)}
     if entropy is not None:
-        sums["entropy_sum"] = (entropy.detach() * mask).sum()
+        sums |= {"entropy_sum": (entropy.detach() * mask).sum(), "entropy_count": tokens}
     return loss, summed(sums) | terms_of_responses(terms_by_origin(inputs, marks.origins, clipped))
+
+
+def over_tokens(metrics: Mapping[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
+    """Return the sum and the number of tokens of each mean over ``tokens`` [] tokens; without one it is nothing's mean.
+
+    verl takes the extreme over mini-batches of what has "max" or "min" in its name, so every m is written "m~".
+    """
+    sums = dict[str, Tensor]()
+    for name, mean in metrics.items():
+        key = name.replace("m", "m~")
+        sums |= {f"{key}_sum": mean * tokens if tokens else tokens, f"{key}_count": tokens}
+    return sums
 
 
 def summed(sums: Mapping[str, Tensor]) -> dict[str, Metric]:

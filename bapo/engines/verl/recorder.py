@@ -65,11 +65,17 @@ class VerlRecorder(Recorder):
 def update_metrics(metrics: Json) -> dict[str, float]:
     """Return the update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
     values = {"loss": metrics["actor/bapo/loss"], "gradient_norm": metrics["actor/grad_norm"]}
-    tokens = metrics["actor/bapo/tokens"]
-    sums = {match[1]: total for key, total in metrics.items() if (match := re.fullmatch(r"actor/bapo/(.+)_sum", key))}
-    for name, total in sums.items():
-        if count := metrics.get(f"actor/bapo/{name}_count", tokens):
-            values[name] = total / count
+    values |= means(metrics, "actor/bapo/")
     largest = {f"ratio_max_x{number}": metrics.get(f"actor/bapo/ratio_max_x{number}") for number in (1, 2, 3)}
     values |= {name: value for name, value in largest.items() if value}  # 0: no response of that origin
     return {name: float(value) for name, value in values.items()}
+
+
+def means(metrics: Json, prefix: str) -> dict[str, float]:
+    """Return NAME_sum / NAME_count of the metrics with this prefix, by the names of ``learner.over_tokens``."""
+    values = dict[str, float]()
+    for key, total in metrics.items():
+        match = re.fullmatch(rf"{prefix}(.+)_sum", key)
+        if match and (count := metrics[f"{prefix}{match[1]}_count"]):
+            values[match[1].replace("m~", "m")] = float(total / count)
+    return values

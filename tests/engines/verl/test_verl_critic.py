@@ -137,7 +137,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         function = verl_critic.partial(verl_critic.value_loss, method=method)
         loss, gradients, sums = accumulated(ValueEngine, model, mine, function)
         assert loss == pytest.approx(means["value_loss"], abs=1e-5)
-        assert sums["value_clip_fraction_sum"] / sums["tokens"] == pytest.approx(
+        assert sums["value_clip_fraction_sum"] / sums["value_clip_fraction_count"] == pytest.approx(
             metrics.means()["value_clip_fraction"], abs=1e-6
         )
         named = dict(own.model.named_parameters())

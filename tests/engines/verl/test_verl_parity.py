@@ -38,7 +38,6 @@ from transformers import Qwen2ForCausalLM
 from verl.workers.utils.padding import response_to_nested
 
 from bapo import methods
-from bapo.algorithm import losses
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
@@ -212,7 +211,8 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
 
     def own(inputs: LossInputs) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         value, metrics = loss(inputs)
-        return value, metrics | {"surprise": -losses.aggregate(inputs.logprobs, inputs.recorded_mask, "token-mean")}
+        mask = inputs.recorded_mask
+        return value, metrics | {"max_surprise": -(inputs.logprobs * mask).sum() / mask.sum()}  # nan without a token
 
     method.loss = own
     model = tiny(0)
@@ -239,14 +239,16 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     assert whole == pytest.approx(cut, rel=1e-5)
     assert 0 < whole["clip_fraction"] < 1
     assert whole["entropy"] > 0.1
-    assert whole["surprise"] > 0.1
+    assert whole["max_surprise"] > 0.1
     # an expert's rows (3: none of X1, X2, X3) are left out of both, as where they were not there
     fresh = rows[:5]
     for row in rows[5:]:
         row[LAYOUT] = row[LAYOUT].clone()
         row[LAYOUT][0] = 3
     mixed = metrics([])
+    assert metrics([5]) == pytest.approx(mixed, rel=1e-5)  # the second micro-batch has no other rows
     rows[:] = fresh
     alone = metrics([])
-    assert all(mixed[n] == pytest.approx(alone[n], rel=1e-5) for n in ("clip_fraction", "kl", "entropy"))
+    measured = ("clip_fraction", "kl", "entropy", "max_surprise")
+    assert all(mixed[n] == pytest.approx(alone[n], rel=1e-5) for n in measured)
     assert mixed["entropy"] != pytest.approx(whole["entropy"], rel=1e-6)
