@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,9 @@ def test_what_is_missing_is_told_before_anything_starts(monkeypatch: pytest.Monk
             launch._require_packages(config, device)
     monkeypatch.setattr(launch.metadata, "version", lambda name: "0.9.2")
     with pytest.raises(UserError, match=r"not 0\.9\.1"):
+        launch._require_packages(small, "cpu")
+    monkeypatch.setattr(sys, "executable", "/my environments/é/bin/python")
+    with pytest.raises(UserError, match="/my environments/é/bin/python: make the environment in a folder"):
         launch._require_packages(small, "cpu")
 
 
