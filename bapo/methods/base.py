@@ -135,7 +135,7 @@ class MethodConfig(Part):
     def _loss(self) -> Self:
         self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "must be 0 (off) or above 1")
         self.require_default(self.algorithm, *self.unread)
-        if self.kl_to == "none":
+        if self.kl_to == "none" and self.kl_coef != type(self).model_fields["kl_coef"].default:
             self.require(not self.kl_coef, "kl_coef", "must be 0: kl_to=none has no KL")
         if self.sequence_weights == "none":
             self.require_default("sequence_weights=none", "sequence_cap")
