@@ -74,7 +74,7 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
         return Fit(start, asymptote, steepness, middle).at(share)
 
     def slopes(share: np.ndarray, asymptote: float, steepness: float, middle: float) -> np.ndarray:
-        """Return the derivatives of the curve by its three parameters [T, 3]; with them a fit takes half the time."""
+        """Return the derivatives of the curve by its three parameters [T, 3]; they save a third of a fit's time."""
         odds = np.power(middle / share, steepness)
         gained = 1 / (1 + odds)
         change = (asymptote - start) * gained**2 * odds

@@ -104,11 +104,11 @@ def _remove_stale_work() -> None:
 def _require_packages(config: Config, device: str) -> None:
     """Raise UserError for a missing package, or another version of verl: verl says so minutes later, if at all.
 
-    Likewise for a Python whose path Ray's shell takes for several words: its processes never start.
+    Likewise where a shell reads the path of this Python as several words, because Ray's processes then never start.
     """
     require_extra("verl", "verl")
     if re.search(r"[\s\"'`$&|;<>()*?\[{~#!\\]", sys.executable):
-        cure = "make the environment in a folder whose path has no spaces and no signs of the shell; Ray starts from it"
+        cure = "make the environment in a folder whose path has no space or special character, as Ray uses a shell"
         raise UserError(f"engine=verl: {sys.executable}: {cure}")
     if (installed := metadata.version("verl")) != VERSION:
         raise wrong(None, "engine", "verl", f"verl is {installed} and not {VERSION}; install the extra `verl` again")

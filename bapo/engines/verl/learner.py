@@ -72,9 +72,9 @@ def policy_loss(
 
 
 def over_tokens(metrics: Mapping[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
-    """Return the sum and the number of tokens of each mean over ``tokens`` [] tokens; without one it is nothing's mean.
+    """Return NAME_sum and NAME_count of metrics that are means over ``tokens`` [] tokens; without a token both are 0.
 
-    verl takes the extreme over mini-batches of what has "max" or "min" in its name, so every m is written "m~".
+    Over mini-batches verl takes the extreme of what has "max" or "min" in its name, so every m is written "m~".
     """
     sums = dict[str, Tensor]()
     for name, mean in metrics.items():

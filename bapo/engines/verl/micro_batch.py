@@ -1,7 +1,7 @@
 """An update with the micro-batch of a run as verl makes it, from random weights: does it fit?
 
-``bapo.gpucheck`` calls it. One GPU stands for each of the run's ranks: where there are several, their
-collectives are pretended, so that memory and kernels are a rank's and no number is.
+``bapo.gpucheck`` calls it. One GPU stands for each of the run's ranks: where there are several, their collectives are
+pretended, so that memory and kernels are a rank's and no number is.
 """
 
 from __future__ import annotations
