@@ -111,6 +111,7 @@ def gated() -> list[Any]:
 FOLLOW_UPS = {
     "prompts_loss": ["laptop/prompts"],
     "rates_geometry": ["laptop/prompts"],
+    "rates_mathematics": ["laptop/prompts"],
     "replay_geometry": ["laptop/prompts"],
 }
 
