@@ -31,7 +31,7 @@ from bapo.algorithm import advantages, losses
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.replay import Buffer
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.validate import Name, Part, Unidentified, WhereSet
+from bapo.validate import Name, Part, Unidentified, WhereSet, wrong
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,9 +151,14 @@ class MethodConfig(Part):
         """Return the options of a run, in which the setting's values have replaced None where that stands for them.
 
         Without a KL its coefficient is 0, so that the options of a run are valid options, too.
+
+        Raises UserError for another ``kl_to`` than the method's own that no coefficient gives an effect.
         """
         of_setting = {"kl_coef": 0.0 if self.kl_to == "none" else train.kl_coef, "entropy_coef": train.entropy_coef}
-        return self.model_copy(update={key: v for key, v in of_setting.items() if getattr(self, key) is None})
+        options = self.model_copy(update={key: v for key, v in of_setting.items() if getattr(self, key) is None})
+        if options.kl_coef == 0 and self.kl_to not in ("none", type(self).model_fields["kl_to"].default):
+            raise wrong(None, "method.kl_to", self.kl_to, "it has no effect with kl_coef=0; set method.kl_coef, too")
+        return options
 
     def require(self, holds: bool, key: str, cure: str) -> None:
         """Raise ValueError with the value of ``key`` and the cure unless the rule holds."""
