@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import math
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -34,6 +35,9 @@ VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
 SMALL, BUCKET, SMALL_BUCKET = 48.0, 2048, 512
 #: a micro-batch without flash-attn has so many tokens, if no response is longer: all of them attend to each other
 WITHOUT_FLASH = 4096
+#: responses that one vLLM may sample at once. FEWEST are verl's default: more would wait for the tails of others. For
+#: MOST vLLM reserves logits, 0.6 GB with Qwen's vocabulary; where its key-value cache is too small, it preempts
+FEWEST, MOST = 256, 1024
 BASE = Path(__file__).with_name("verl.yaml")
 #: nodes of verl's configuration that a library reads: they take any name
 FREE = (
@@ -209,7 +213,9 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     # trainer; actors without a reservation need a free one to be placed. With fewer, Ray waits for ever
     least = units + 1 + 3 * gpus + 1 + 2
     # from 7B on, one replica of vLLM is spread over two GPUs where they come in pairs
-    pairs = (config.model.parameters or 0) >= 6e9 and gpus % 2 == 0
+    spread = 2 if (config.model.parameters or 0) >= 6e9 and gpus % 2 == 0 else 1
+    steps = getattr(method.config, "v", 1) if config.verl.rollout_window else 1
+    responses = math.ceil(t.batch_size * t.group_size * steps * spread / gpus)  # of a replica
     return {
         "config": plain(config),
         "folder": str(folder),
@@ -228,7 +234,8 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "attention": "flash_attention_2" if flash_attention() else "sdpa",
         "bucket": SMALL_BUCKET if device == "cuda" and card(config) < SMALL else BUCKET,
         "batched_tokens": max(8192 if device == "cuda" else 512, row),
-        "tensor_parallel": 2 if pairs else 1,
+        "tensor_parallel": spread,
+        "sequences": min(max(responses, FEWEST), MOST),
         "storage_units": units,
         "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), least),
         "validation_batch": max(1, held // config.probe.samples),

@@ -193,6 +193,23 @@ def test_micro_batch_and_bucket_without_flash_attn_and_on_small_cards(monkeypatc
         assert verl.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes == bucket
 
 
+@pytest.mark.parametrize(
+    ("words", "sequences"),
+    [
+        ("scale=paper task=countdown model=qwen2.5-math-1.5b", 256),  # 256 x 8 on eight replicas
+        ("scale=paper task=countdown model=qwen2.5-math-7b", 512),  # on four
+        ("scale=paper task=mathematics model=qwen3-8b", 512),
+        ("scale=paper task=mathematics model=qwen3-8b verl.rollout_window=true", 1024),  # 2,560 of five steps
+        ("scale=single_gpu task=countdown model=qwen2.5-1.5b", 512),  # 64 x 8 on one
+        ("scale=single_gpu task=countdown model=qwen2.5-1.5b method.v=1 verl.rollout_window=true", 512),
+        ("scale=single_gpu task=countdown model=qwen2.5-1.5b train.batch_size=16", 256),  # verl's own, of 128
+    ],
+)
+def test_vllm_samples_a_replicas_responses_at_once(words: str, sequences: int) -> None:
+    rollout = verl_config.resolve(composed("method=bapo", *words.split()), "cuda").actor_rollout_ref.rollout
+    assert rollout.max_num_seqs == sequences <= rollout.max_num_batched_tokens  # or vLLM refuses
+
+
 def test_the_environment_on_gpus_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, default in (("VLLM_USE_V2_MODEL_RUNNER", "0"), ("VLLM_DISABLE_COMPILE_CACHE", "0")):
         monkeypatch.delenv(name, raising=False)
