@@ -186,8 +186,9 @@ def _run_job(work: Path, device: str, log: Path) -> None:
     trainer to stop between two steps; the second one ends this process, and the job with it.
     """
     variables = {**os.environ, **verl_config.environment(device)}
-    if device == "cpu":  # Ray would write a token of its own into the home folder
-        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    # Ray would write a token of its own into the home folder, for all jobs
+    variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    if device == "cpu":
         variables.pop(gpus.VISIBLE, None)  # its GPUs are logical: Ray refuses more than this names
     process = subprocess.Popen(
         [sys.executable, "-m", "bapo.engines.verl.job", str(work)],

@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import math
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -74,7 +75,8 @@ def environment(device: str) -> dict[str, str]:
     """Return the variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
     package = str(Path(bapo.__file__).resolve().parents[1])
     path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
-    variables = plain(OmegaConf.load(BASE).environment)
+    cache = Path(tempfile.gettempdir()) / f"bapo-cache-{os.getuid()}"
+    variables = plain(OmegaConf.merge(OmegaConf.load(BASE), {"cache": str(cache)}).environment)
     return {"PYTHONPATH": path, **variables["all"], **variables[device]}
 
 
@@ -241,6 +243,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "validation_batch": max(1, held // config.probe.samples),
         "probe_every": 1 if probes else -1,
         "probed_first": probes,
+        "agent_workers": max(2, gpus),  # two served one H200, and eight are verl's default
         "agent_loops": str(BASE.with_name("agent_loops.yaml")),
     }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -211,7 +213,14 @@ def test_vllm_samples_a_replicas_responses_at_once(words: str, sequences: int) -
 
 
 def test_the_environment_on_gpus_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, default in (("VLLM_USE_V2_MODEL_RUNNER", "0"), ("VLLM_DISABLE_COMPILE_CACHE", "0")):
+    cache = f"{tempfile.gettempdir()}/bapo-cache-{os.getuid()}"
+    for name, default in (
+        ("VLLM_USE_V2_MODEL_RUNNER", "0"),
+        ("VLLM_DISABLE_COMPILE_CACHE", "0"),
+        ("VLLM_CACHE_ROOT", f"{cache}/vllm"),
+        ("TRITON_CACHE_DIR", f"{cache}/triton"),
+        ("TORCHINDUCTOR_CACHE_DIR", f"{cache}/inductor"),
+    ):
         monkeypatch.delenv(name, raising=False)
         assert verl_config.environment("cuda")[name] == default
         monkeypatch.setenv(name, "1")
@@ -234,6 +243,7 @@ def test_ray_gets_the_cpus_that_it_would_wait_for(monkeypatch: pytest.MonkeyPatc
         assert units == (2 if gpus == 1 else 8)
         # TransferQueue's units and controller, verl's placement group, its trainer
         least = units + 1 + 3 * gpus + 1
+        assert found.actor_rollout_ref.rollout.agent.num_workers == max(2, gpus)
         cpus = found.ray_kwargs.ray_init.num_cpus
         assert cpus > least and (there == 4 or cpus == 96)
 
