@@ -49,16 +49,16 @@ COMPARED = 16
 def added(config: Config, gpus: int) -> tuple[float, float]:
     """Return the seconds a step that BAPO takes over GRPO for the same rollouts and rows: copies, comparison.
 
-    A refresh copies alpha once. In each of the v - 1 steps between, alpha takes the weights' place twice, for the push
-    and for the comparison, with three copies of a rank's shards each: out, in, back. A window has neither in those
-    steps. A re-evaluation falls on a refresh, when vLLM has the current weights (m = v). GRPO of verl compares nothing.
+    A refresh copies alpha once. In each of the v - 1 steps between, alpha takes the weights' place for the push, with
+    three copies of a rank's shards: out, in, back. A window has no push there. The comparison falls on a refresh, but
+    for one a job; so does a re-evaluation, when vLLM has the current weights (m = v). GRPO of verl compares nothing.
     """
     v, window = config.method.v, config.verl.rollout_window
-    copies = (1 + (0 if window else 6 * (v - 1))) / v * 4 * costs.parameters(config) / gpus / COPIED
+    copies = (1 + (0 if window else 3 * (v - 1))) / v * 4 * costs.parameters(config) / gpus / COPIED
     tokens = config.train.batch_size * config.train.group_size / COMPARED
     tokens *= (config.sampling.max_prompt_tokens + config.sampling.max_response_tokens) / 2
     comparison = 2 * costs.parameters(config) * tokens / (gpus * costs.PEAK * costs.TRAINING)
-    return copies, comparison / (v if window else 1)
+    return copies, comparison / v
 
 
 def overhead() -> str:

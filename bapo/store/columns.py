@@ -86,7 +86,7 @@ STEP = {
     "generated_tokens": "tokens of both",
     "trained_tokens": "tokens of prompts and responses in updates",
     "overloaded": "responses that the machine was too busy to grade, counted as wrong",
-    "mismatch_mean": "gap of the sampler's log-probabilities to the trainer's, nats; verl, a window's first step",
+    "mismatch_mean": "gap of the sampler's log-probabilities to the trainer's, nats; verl, after a refresh",
     "mismatch_max": "its maximum; verl",
     "forward_flops": "operations of forward passes, also those of updates: 2 a parameter and token",
     "backward_flops": "operations of backward passes: 4 a parameter and token",

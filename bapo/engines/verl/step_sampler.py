@@ -34,10 +34,11 @@ class RolloutWeights:
 
     workers: the processes that train the policy, and keep alpha beside it
     manager: verl's, which pushes weights from them to the rollout engine
+    sleeps: whether the rollout engine does (verl's ``free_cache_engine``)
     """
 
-    def __init__(self, workers: RayWorkerGroup, manager: CheckpointEngineManager) -> None:
-        self.workers, self.manager = workers, manager
+    def __init__(self, workers: RayWorkerGroup, manager: CheckpointEngineManager, sleeps: bool) -> None:
+        self.workers, self.manager, self.sleeps = workers, manager, sleeps
         self.version: int | None = None  # None: the engine sleeps, or has not been given any
 
     def load(self, version: int, current: int) -> None:
@@ -52,10 +53,10 @@ class RolloutWeights:
         self.version = version
 
     def rest(self) -> None:
-        """Put the rollout engine to sleep: its memory is free for the training engine."""
-        if self.version is not None:
+        """Put a rollout engine that sleeps to sleep: its memory is free for the training engine."""
+        if self.sleeps and self.version is not None:
             self.manager.sleep_replicas()
-        self.version = None  # vLLM throws its weights away when it sleeps
+            self.version = None  # vLLM throws its weights away when it sleeps
 
 
 @dataclass(frozen=True)

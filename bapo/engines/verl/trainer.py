@@ -82,6 +82,7 @@ class MethodTrainer(ResumableTrainer):
         self.sampler: VerlStepSampler
         self.fresh: list[Group] = []
         self.batch = Batch([])
+        self.compared_delayed = False
 
     # ------------------------------------------------------------------ set-up
     def _build_replay_buffer(self) -> MethodReplayBuffer:
@@ -119,7 +120,8 @@ class MethodTrainer(ResumableTrainer):
     @cached_property
     def sampling(self) -> VerlSetup:
         """Return what the samplers of all steps share, once verl has made its workers."""
-        s, start = self.run.sampling, self.config.actor_rollout_ref.model.path
+        s, rollout = self.run.sampling, self.config.actor_rollout_ref.rollout
+        start = self.config.actor_rollout_ref.model.path
         generation = get_generation_config(start)  # vLLM ends responses by it, too
         ends = models.end_tokens(self.tokenizer, generation)
         return VerlSetup(
@@ -131,7 +133,7 @@ class MethodTrainer(ResumableTrainer):
             embedder=lambda: self.embedder,
             source=self.source,
             rows=self.rows,
-            weights=RolloutWeights(self.actor_rollout_wg, self.checkpoint_manager),
+            weights=RolloutWeights(self.actor_rollout_wg, self.checkpoint_manager, rollout.free_cache_engine),
             submit=self._submit_batch_to_rollout,
             collect=self.replay_buffer.collect,
             ranks=self.ranks,
@@ -255,9 +257,13 @@ class MethodTrainer(ResumableTrainer):
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
         self.mismatch = {}
-        if rollout.passed:  # a coming step's rollout is of the weights that were compared in the window's first step
+        delayed = self.rollout_version != self.global_steps - 1
+        # a job compares alpha behind the current policy once, to see that its push arrives: it costs copies of all
+        # weights. A coming step's rollout is of the weights that were compared in its window's first step
+        if rollout.passed and not (delayed and self.compared_delayed):
+            self.compared_delayed |= delayed
             with marked_timer("compare", self.timing_raw):
-                self.mismatch = self.sampler.mismatch(delayed=self.rollout_version != self.global_steps - 1)
+                self.mismatch = self.sampler.mismatch(delayed)
         self.parts = mini_batches(self.method, self.run.train, self.run.seed, self.global_steps, groups)
         return self.rows.batch([g for part in self.parts for g in part])
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt
-from bapo.engines.verl.step_sampler import VerlStepSampler
+from bapo.engines.verl.step_sampler import RolloutWeights, VerlStepSampler
 from bapo.engines.verl.transfer_rows import FinishedRows, StepRows, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
 
@@ -70,6 +70,20 @@ class Scoring(VerlStepSampler):
         # what lies behind a response's end does not count
         inside = [np.arange(g.samples.tokens.shape[1]) < g.samples.lengths[:, None] for g in groups]
         return [np.where(i, g.samples.logprobs - gap, 9.0) for g, i in zip(groups, inside, strict=True)], 10
+
+
+@pytest.mark.parametrize(("sleeps", "calls"), [(True, "2 sleep 2 sleep 3 sleep"), (False, "2 sleep 3")])
+def test_an_engine_that_never_sleeps_is_pushed_other_weights_alone(sleeps: bool, calls: str) -> None:
+    """verl's ``sleep_replicas`` waits for the requests of an engine that does not sleep, too."""
+    made: list[str] = []
+    manager = SimpleNamespace(
+        sleep_replicas=lambda: made.append("sleep"), update_weights=lambda version: made.append(str(version))
+    )
+    weights = RolloutWeights(SimpleNamespace(act_as=lambda _: None), manager, sleeps)
+    for version in (2, 2, 3):
+        weights.load(version, 3)
+        weights.rest()
+    assert made == calls.split()
 
 
 def test_a_delayed_policys_responses_are_scored_by_that_policy() -> None:

@@ -148,10 +148,13 @@ def test_verl_repeats_the_torch_engine(results: Path, base: Path, tmp_path: Path
 
 def assert_measures(run: Run, found: Tables) -> None:
     """What verl alone measures is in the tables, and in wandb's file."""
-    assert (found[STEPS][["seconds_reward", "seconds_push", "seconds_compare"]] > 0).all(axis=None)
-    assert found[STEPS]["memory_peak_gb"].isna().all()  # no GPU
-    # alpha, where it is another policy than the one that is trained
-    assert (found[STEPS]["mismatch_mean"] < 1e-4).all() and (found[STEPS]["mismatch_max"] > 0).all()
+    steps = found[STEPS]
+    assert (steps[["seconds_reward", "seconds_push"]] > 0).all(axis=None)
+    assert steps["memory_peak_gb"].isna().all()  # no GPU
+    stale = steps["rollout_version"] < steps["step"] - 1
+    compared = steps[~stale | (stale.cumsum() == 1)]  # alpha behind the trained policy: once a job
+    assert steps["mismatch_mean"].count() == len(compared) and (compared["seconds_compare"] > 0).all()
+    assert (compared["mismatch_mean"] < 1e-4).all() and (compared["mismatch_max"] > 0).all()
     written = next((run.folder / "wandb").glob("offline-run-*/run-*.wandb")).read_bytes()
     assert b"reward_mean" in written and b"verl/actor/grad_norm" in written
 
@@ -209,7 +212,7 @@ def test_bapo_on_several_ranks_goes_on_behind_kill_9(results: Path, base: Path, 
     [
         ("bapo", "true", [1, 3, 6]),
         pytest.param("grpo_v5", "true", [1, 3, 6], marks=pytest.mark.full),
-        pytest.param("bapo", "false", [1, 3, 5, 6, 7], marks=pytest.mark.full),  # step by step from there on
+        pytest.param("bapo", "false", [1, 3, 5, 6], marks=pytest.mark.full),  # step by step from there on
     ],
 )
 def test_steps_that_are_sampled_at_once_have_the_same_bits(
@@ -231,8 +234,9 @@ def test_steps_that_are_sampled_at_once_have_the_same_bits(
     if name == "bapo":  # X2 and X3 in steps that were sampled before
         assert (expected[STEPS].loc[[1, 3], "reevaluated_prompts"] > 0).all()
         assert (expected[STEPS].loc[[1, 3, 4], "x3"] > 0).all()
-    # vLLM's log-probabilities are compared where alpha is the current policy
-    assert found[STEPS].loc[found[STEPS]["mismatch_mean"].notna(), "step"].tolist() == compared
+    # vLLM's log-probabilities are compared where alpha is the current policy, and once a job where it is not
+    for steps, expected_steps in ((found[STEPS], compared), (expected[STEPS], [1, 2, 3, 6])):
+        assert steps.loc[steps["mismatch_mean"].notna(), "step"].tolist() == expected_steps
     assert_same_tables(found, expected, tolerance=0)
     own, theirs = (weights(run.folder / verify_files(run.folder)["checkpoint"]) for run in (ahead, by_step))
     assert (own == theirs).all()
