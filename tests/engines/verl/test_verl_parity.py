@@ -133,8 +133,17 @@ HOLDS |= {name: {FRESH, REPLAYED} for name in REPLAY}
 HOLDS |= {"bapo_without_x3": {FRESH, REEVALUATED}, "relift": {FRESH, DEMONSTRATED}}
 
 
+#: on eight ranks, too: padding beside replays, parts of groups, advantages of each token and single responses; and
+#: mixed groups. Not every method, since eight ranks make four times the passes of two
+ON_EIGHT = ("repo", "bapo_code", "partial_rollouts", "relift", "luffy")
+
+
 @pytest.mark.parametrize(
-    ("name", "ranks"), [(name, ranks) for name in METHODS for ranks in (1, 2) if (name, ranks) != ("m2po", 2)]
+    ("name", "ranks"),
+    [
+        *((name, ranks) for name in METHODS for ranks in (1, 2) if (name, ranks) != ("m2po", 2)),
+        *((name, 8) for name in ON_EIGHT),
+    ],
 )  # M2PO decides on each rank's micro-batches, which the torch engine does not have
 def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     model, reference = tiny(0), tiny(1)
@@ -174,29 +183,34 @@ def test_verl_gets_sums_and_numbers_and_the_largest_of_each_term() -> None:
     }
 
 
-def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
+@pytest.mark.parametrize(("ranks", "width"), [(2, 12), (8, 16)])
+def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart(ranks: int, width: int) -> None:
     """Three mixed groups of four, then two single solutions: the second mini-batch is mostly padding."""
     mixed = [record(PROMPTS[i], 1, 0, FRESH) for i in range(3)]
     for group in mixed:
         group.off_policy = np.array([False, False, False, True])
     solutions = [record(PROMPTS[i], 1, 9, DEMONSTRATED, group_size=1) for i in range(2)]
     method = methods.build({"algorithm": "grpo"}, batch_size=B, seed=SEED)
-    layout = lay_out(method, [mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7)
-    assert (layout.rows, layout.rows_per_update, len(layout.order)) == (14, 12, 24)
+    layout = lay_out(method, [mixed, solutions], OmegaConf.create(TRAIN), ranks=ranks, step=7)
+    assert (layout.rows, layout.rows_per_update, len(layout.order)) == (14, width, 2 * width)
     columns = layout.columns[np.argsort(layout.order)]  # rows of the groups, then padding
     origin, replayed = columns[:, 0].tolist(), columns[:, 2].tolist()
-    assert origin == [0, 0, 0, 3] * 3 + [3, 3] + [-1] * 10
-    assert replayed == [0, 0, 0, 1] * 3 + [1, 1] + [1] * 10  # padding of a supervised mini-batch looks like the rest
+    added = width - 12  # rows of padding in the first mini-batch
+    assert origin == [0, 0, 0, 3] * 3 + [3, 3] + [-1] * (added + width - 2)
+    # padding of a supervised mini-batch looks like the rest
+    assert replayed == [0, 0, 0, 1] * 3 + [1, 1] + [0] * added + [1] * (width - 2)
     lengths = [g.samples.lengths for g in mixed]
     first, second = (marks_of(torch.from_numpy(columns[rows])) for rows in (slice(1), slice(12, 13)))
     tokens = sum(int(n[:3].sum()) for n in lengths), sum(int(n[3]) for n in lengths)
     assert first.denominators == Denominators(MINI * G, sum(tokens), (9, 3), tokens)
     assert (first.step, first.phase, has_token_advantages(torch.from_numpy(columns))) == (7, 0, False)
     assert second.denominators.part_sequences == (0, 2) and second.denominators.part_tokens[0] == 0
-    half = layout.rows_per_update // 2
-    for rank in range(2):  # each rank: six rows of the first mini-batch, then one solution and padding
-        run = [row for row in layout.order[rank * 2 * half : (rank + 1) * 2 * half]]
-        assert all(row < 12 for row in run[:half]) and sum(row in (12, 13) for row in run[half:]) == 1
+    runs = np.reshape(layout.order, (ranks, 2, width // ranks))  # each rank: the first mini-batch, then the second
+    assert all(row < 12 or 14 <= row < 14 + added for row in runs[:, 0].flat)
+    assert [sum(row in (12, 13) for row in run) for run in runs[:, 1]] == [1, 1] + [0] * (ranks - 2)
+    # the longest responses are dealt to the ranks in turn
+    longest = np.concatenate(lengths)
+    assert longest[runs[:, 0, 0]].tolist() == sorted(longest.tolist(), reverse=True)[:ranks]
     found = layout.advantages[np.argsort(layout.order)]
     np.testing.assert_allclose(found[:4], method.advantages(mixed[0]))
     assert not found[14:].any()
