@@ -9,7 +9,7 @@ With P parameters on R ranks (FSDP2 shards everything), vocabulary V, width W, L
   gathered of it;
 - one micro-batch with fused log-probabilities: 29 V for each of the 512 tokens whose logits are there at a time, 5 V W
   for the gathered head and its gradient, and 4 L W + 8 I a token for what gradient checkpointing keeps and one layer's
-  activations. torch's own memory tracker finds up to a tenth less, and never more (tests/engines/verl);
+  activations. torch's own memory tracker finds up to 21% less, and never more (tests/engines/verl);
 - one micro-batch with whole logits (vision models, runs with a critic): 16 V a token, and 17 V for each of the 2,048
   tokens that the entropy is computed of at a time. The activations of a vision tower are in no sum;
 - beside all this 3.5 GB: CUDA's contexts, fragments, and what vLLM keeps while it sleeps. On an H200 all of it but
