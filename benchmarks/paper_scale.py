@@ -3,8 +3,7 @@
 With ``overhead`` it is the table of what BAPO's own work adds to a step of verl's GRPO.
 
 A row for every run of the scale's listed studies, whatever its seed. Memory a GPU is that by which verl's micro-batches
-are cut (``bapo/engines/verl/memory.py``). Host memory: a delayed rollout policy is kept as float32 shards, 4 P on all
-ranks together, and twice that from its first push on; a policy that is kept there itself takes 16 P, the reference 2 P.
+are cut, and host memory that of all ranks together (both ``bapo/engines/verl/memory.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from bapo import methods
 from bapo.engines.verl import memory
 from bapo.errors import UserError
 from bapo.experiments import budgets, studies
@@ -30,14 +28,14 @@ HEAD = ("model", "method", "for", "GB, training", "GB, generating", "GB, host", 
 
 def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, float, float]:
     """Return the GB of a GPU while training and while generating, and of host memory of all ranks."""
-    t, method = config.train, methods.of_run(config)
+    t = config.train
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     size = memory.memory_of(config, gpus, card)
     asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
     micro = min(asked, max(row, size.most_tokens))
     share = config.verl.gpu_memory_utilization
-    of_host = 8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config) + 2 * method.needs_reference
-    return size.training(micro) / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
+    host = memory.host_width(config) * config.model.parameters
+    return size.training(micro) / 1e9, size.generating / 1e9 + share * card, host / 1e9
 
 
 #: bytes a second between a GPU and pinned host memory, of PCIe's 25e9

@@ -318,7 +318,8 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
             process.wait()
     if process.returncode and not killed:
         state = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if tries else f"see {log}"
+        smaller = tries and not state.startswith("error:")  # an error in our own words says its cure
+        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if smaller else f"see {log}"
         raise Failed(CheckResult(title, False, state[:300], cure))
     return killed
 

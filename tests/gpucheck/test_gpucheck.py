@@ -70,6 +70,17 @@ def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypa
     assert last.cure == f"see {tmp_path / 'data.log'}"
 
 
+@pytest.mark.parametrize(("line", "smaller"), [("error: not tried with images", False), ("OutOfMemoryError: x", True)])
+def test_a_smaller_micro_batch_cures_what_is_no_error_of_ours(
+    line: str, smaller: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PYTHON", (sys.executable, "-c", f"print({line!r}); exit(1)"))
+    with pytest.raises(command.Failed) as failed:
+        command.try_micro_batch(Check(tmp_path, "cpu"))
+    (row,) = failed.value.args
+    assert row.state == line and ("micro_batch_size" in row.cure) == smaller
+
+
 @pytest.mark.system
 def test_a_job_is_killed_by_force_when_it_says_so_or_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -79,7 +79,7 @@ def test_impossible_values_are_refused_by_name(algorithm, key, value):
 
 @pytest.mark.parametrize("words", ["dapo method.kl_to=reference", "grpo_v5 method.kl_to=rollout train.kl_coef=0"])
 def test_another_kl_needs_a_coefficient(words: str) -> None:
-    with pytest.raises(UserError, match="method.kl_to=.*: it has no effect with kl_coef=0"):
+    with pytest.raises(UserError, match=r"method.kl_to=.*: it has no effect with kl_coef=0"):
         compose_config(["scale=smoke", "task=countdown", *f"method={words}".split()])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
@@ -43,6 +44,8 @@ PROGRESS = "[bapo] "
 RESOLVED, ERROR = "verl.yaml", "error.json"
 #: jobs have their folders here: the kernel allows 107 bytes for the path of a socket, and Ray's take 88 below it
 TEMPORARY = Path("/tmp")
+#: where Linux says what memory there is, and where Ray's objects lie
+PROC, CGROUPS, SHARED = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
 
 
 def train(config: Config) -> Json:
@@ -86,6 +89,34 @@ def _require_disk(config: Config, folder: Path) -> None:
             f"{free / 1e9:.0f} GB left; free some, or choose another disk with paths.results"
         )
         raise UserError(f"{folder}: {text}")
+
+
+def _require_host_memory(config: Config, store: int) -> None:
+    """Raise UserError where host memory has no room for what the ranks keep there, or shared memory for Ray's objects.
+
+    store: bytes of Ray's object store. Without room for it in /dev/shm, Ray would keep it on a disk, and NCCL fails.
+    """
+    needed, left = memory.host_width(config) * (config.model.parameters or 0), host_memory()
+    if left < needed:
+        text = f"keeps {needed / 1e9:.0f} GB in host memory, and {left / 1e9:.0f} GB are left; take a larger machine"
+        raise wrong(None, "model", config.model.name, f"engine=verl {text}")
+    if (free := shutil.disk_usage(SHARED).free) < store:
+        text = f"Ray's objects take {store / 1e9:.0f} GB there, and {free / 1e9:.1f} GB are left"
+        raise UserError(f"{SHARED}: {text}; free some, or start the container with --ipc=host or --shm-size=16g")
+
+
+def host_memory() -> float:
+    """Count the bytes of memory that are left on this machine, at most what the process' control groups may have."""
+    available = re.search(r"^MemAvailable:\s+(\d+)", (PROC / "meminfo").read_text(), re.MULTILINE)
+    left = [1024 * int(available[1])] if available else []
+    for line in (PROC / "self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        root, name = (CGROUPS, "memory.max") if not controllers else (CGROUPS / "memory", "memory.limit_in_bytes")
+        if controllers in ("", "memory"):
+            groups = [root / group.lstrip("/"), *(root / parent for parent in Path(group.lstrip("/")).parents)]
+            limits = [folder / name for folder in groups if (folder / name).is_file()]
+            left += [int(text) for text in (limit.read_text().strip() for limit in limits) if text != "max"]
+    return min(left, default=math.inf)
 
 
 def _remove_stale_work() -> None:
@@ -144,6 +175,8 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     )
     write_text(folder / CONFIG, config.yaml())
     verl = verl_config.resolve(config, device, start)
+    if device == "cuda":
+        _require_host_memory(config, verl.ray_kwargs.ray_init.object_store_memory)
     limit = budgets.amount(config)
     facts = {"identity": identity, "budget": limit, "end": allocation.end(config.checkpoint.job_minutes)}
     ray = {"runtime_env": {"env_vars": verl_config.environment(device)}, "_temp_dir": str(work / "ray")}

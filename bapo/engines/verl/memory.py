@@ -104,6 +104,16 @@ def in_host_memory(config: Config) -> bool:
     return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), OFFLOAD, default=False))
 
 
+def host_width(config: Config) -> int:
+    """Count the bytes of host memory that all ranks together keep for a parameter while verl trains on GPUs.
+
+    8 of a delayed rollout policy, whose float32 shards lie there twice from its first push on, 16 of a policy that is
+    kept there itself, and 2 of the reference.
+    """
+    method = methods.of_run(config)
+    return 8 * method.delays_rollout_policy + 16 * in_host_memory(config) + 2 * method.needs_reference
+
+
 def state_width(config: Config) -> int:
     """Count the bytes on disk that a checkpoint of the trainer takes a parameter, with either engine.
 

@@ -118,3 +118,41 @@ def test_there_must_be_room_for_three_states(
         monkeypatch.setattr(launch.shutil, "disk_usage", lambda folder, usage=usage: usage)
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match=r"more checkpoint.* GB left"):
             launch._require_disk(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "left"),
+    [
+        ("0::/", {}, 50e9),
+        ("0::/job/step", {"job/memory.max": "30000000000", "job/step/memory.max": "max"}, 30e9),
+        ("0::/job", {"job/memory.max": "70000000000"}, 50e9),
+        ("7:memory:/job", {"memory/job/memory.limit_in_bytes": "20000000000"}, 20e9),
+        ("5:cpu,cpuacct:/job\n0::/", {"job/memory.max": "1"}, 50e9),
+    ],
+)
+def test_host_memory_is_the_machines_within_the_limits_of_its_groups(
+    groups: str, files: dict[str, str], left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm limits a job and its steps; version 1 of control groups has a folder for memory."""
+    monkeypatch.setattr(launch, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(launch, "CGROUPS", tmp_path / "groups")
+    told = {"proc/meminfo": "MemTotal: 97656250 kB\nMemAvailable: 48828125 kB\n", "proc/self/cgroup": f"{groups}\n"}
+    for name, text in (told | {f"groups/{name}": text for name, text in files.items()}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert launch.host_memory() == left
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "needed"), [("qwen2.5-math-7b", "bapo", 60.96), ("qwen3-8b", "grpo", 16.38)]
+)
+def test_host_memory_and_shared_memory_must_have_room(
+    model: str, method: str, needed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """alpha takes 8 bytes a parameter of 7.62e9, the reference 2 of 8.19e9; Ray's objects 4 GB."""
+    config = run_config("paper", "mathematics" if "8b" in model else "countdown", model, method, 1)
+    for memory, shared, found in ((-0.01, 5, "in host memory"), (0.01, 3.9, "/dev/shm: .*--shm-size"), (0.01, 4, "")):
+        monkeypatch.setattr(launch, "host_memory", lambda memory=memory: (needed + memory) * 1e9)
+        monkeypatch.setattr(launch.shutil, "disk_usage", lambda folder, free=shared: SimpleNamespace(free=free * 1e9))
+        with pytest.raises(UserError, match=found) if found else contextlib.nullcontext():
+            launch._require_host_memory(config, 4_000_000_000)
