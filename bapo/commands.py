@@ -48,29 +48,39 @@ GROUPS = {
 }
 TEXTS = {name: text for group in GROUPS.values() for name, text in group.items()}
 #: those that ``python -m analysis`` carries out, which parses their words
-OF_ANALYSIS = {"watch", "report", *GROUPS["Share"], "audit", "claims", "overview"}
+OF_ANALYSIS = ("watch", "report", *GROUPS["Share"], "audit", "claims", "overview")
 #: name -> calls
 EXAMPLES = {
     "run": ("bapo run table1", "bapo run table1 scale=smoke methods=grpo,bapo train.steps=50 -n"),
     "demo": ("bapo demo", "bapo demo seeds=2"),
     "plan": ("bapo plan table1", "bapo plan single_gpu scale=single_gpu"),
-    "watch": ("bapo watch results/laptop",),
+    "watch": ("bapo watch results/laptop", "bapo watch /other/disk/results/pocket"),
     "report": ("bapo report results/laptop", "bapo report results/laptop --out page.html"),
     "init": ("bapo init my-study", "bapo init my-study --task rows"),
     "grade": (
         "bapo grade --task countdown RESPONSES.jsonl",
         "bapo grade --task mathematics --second math-verify RESPONSES.jsonl",
     ),
-    "export": ("bapo export results/laptop --out my-results",),
-    "verify": ("bapo verify my-results",),
+    "export": ("bapo export results/laptop --out my-results", "bapo export results/pocket --out my-pocket"),
+    "verify": ("bapo verify my-results", "bapo verify /downloads/their-results"),
     "compare": ("bapo compare evidence/laptop/table1.zip results/laptop", "bapo compare my-results results/laptop"),
-    "evidence": ("bapo evidence --study results/laptop/studies/table1.json --out evidence",),
-    "unpack": ("bapo unpack evidence/laptop/table1.zip --out published",),
+    "evidence": (
+        "bapo evidence --study results/laptop/studies/table1.json --out evidence",
+        "bapo evidence --study results/pocket/studies/pocket_hard.json --out evidence",
+    ),
+    "unpack": (
+        "bapo unpack evidence/laptop/table1.zip --out published",
+        "bapo unpack evidence/laptop/prompts_*.zip --out published",
+    ),
     "import": (
         "bapo import verl.log --task gsm8k --model qwen2.5-0.5b --method grpo",
         "bapo import trainer_state.json --task gsm8k --model qwen2.5-0.5b --method grpo --seed 2",
     ),
-    "claims": ("bapo claims --study results/laptop/studies/*.json --out results/laptop",),
+    "audit": ("bapo audit --out results", "bapo audit --out /tmp/audit"),
+    "claims": (
+        "bapo claims --study results/laptop/studies/*.json --out results/laptop",
+        "bapo claims --study published/laptop/studies/*.json --out published/laptop",
+    ),
     "gpu-check": ("bapo gpu-check", "bapo gpu-check --engine torch"),
     "provenance": (
         "bapo provenance results/laptop/tables/table1.md",
