@@ -152,11 +152,12 @@ class MethodConfig(Part):
 
         Without a KL its coefficient is 0, so that the options of a run are valid options, too.
 
-        Raises UserError for another ``kl_to`` than the method's own that no coefficient gives an effect.
+        Raises UserError for another ``kl_to`` than the method's own where the method's coefficient is 0.
         """
         of_setting = {"kl_coef": 0.0 if self.kl_to == "none" else train.kl_coef, "entropy_coef": train.entropy_coef}
         options = self.model_copy(update={key: v for key, v in of_setting.items() if getattr(self, key) is None})
-        if options.kl_coef == 0 and self.kl_to not in ("none", type(self).model_fields["kl_to"].default):
+        changed = self.kl_to not in ("none", type(self).model_fields["kl_to"].default)
+        if changed and self.kl_coef == 0 and train.kl_coef:  # a setting without a KL takes it from every method
             raise wrong(None, "method.kl_to", self.kl_to, "it has no effect with kl_coef=0; set method.kl_coef, too")
         return options
 

@@ -77,10 +77,15 @@ def test_impossible_values_are_refused_by_name(algorithm, key, value):
         methods.config_of({"algorithm": algorithm, key: value})
 
 
-@pytest.mark.parametrize("words", ["dapo method.kl_to=reference", "grpo_v5 method.kl_to=rollout train.kl_coef=0"])
-def test_another_kl_needs_a_coefficient(words: str) -> None:
+@pytest.mark.parametrize("words", ["dapo method.kl_to=reference", "bapo method.kl_to=reference method.kl_coef=0"])
+def test_another_kl_needs_a_coefficient_of_the_method(words: str) -> None:
     with pytest.raises(UserError, match=r"method.kl_to=.*: it has no effect with kl_coef=0"):
         compose_config(["scale=smoke", "task=countdown", *f"method={words}".split()])
+
+
+@pytest.mark.parametrize("words", ["mopps+grpo_loss", "bapo+kl_reference", "grpo_v5+one_centre+kl_rollout"])
+def test_a_setting_without_a_kl_takes_it_from_every_method(words: str) -> None:
+    assert compose_config(["scale=smoke", "task=countdown", f"method={words}", "train.kl_coef=0"]).method.kl_coef == 0
 
 
 @pytest.mark.parametrize("words", [[], ["method.kl_to=none", "method.kl_coef=null"]])

@@ -98,11 +98,13 @@ def _require_host_memory(config: Config, store: int) -> None:
     """
     needed, left = memory.host_width(config) * (config.model.parameters or 0), host_memory()
     if left < needed:
-        text = f"keeps {needed / 1e9:.0f} GB in host memory, and {left / 1e9:.0f} GB are left; take a larger machine"
+        text = f"keeps {needed / 1e9:.0f} GB in host memory, and {left / 1e9:.0f} GB may be used"
+        text += "; take a larger machine, or a job with more memory"
         raise wrong(None, "model", config.model.name, f"engine=verl {text}")
     if (free := shutil.disk_usage(SHARED).free) < store:
         text = f"Ray's objects take {store / 1e9:.0f} GB there, and {free / 1e9:.1f} GB are left"
-        raise UserError(f"{SHARED}: {text}; free some, or start the container with --ipc=host or --shm-size=16g")
+        smaller = "lower ray_kwargs.ray_init.object_store_memory in verl.overrides"
+        raise UserError(f"{SHARED}: {text}; start the container with --ipc=host or --shm-size=16g, or {smaller}")
 
 
 def host_memory() -> float:
@@ -176,7 +178,8 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     write_text(folder / CONFIG, config.yaml())
     verl = verl_config.resolve(config, device, start)
     if device == "cuda":
-        _require_host_memory(config, verl.ray_kwargs.ray_init.object_store_memory)
+        ray_init = verl.ray_kwargs.ray_init  # Ray may choose the size or the place itself, if verl.overrides say so
+        _require_host_memory(config, 0 if "_plasma_directory" in ray_init else ray_init.object_store_memory or 0)
     limit = budgets.amount(config)
     facts = {"identity": identity, "budget": limit, "end": allocation.end(config.checkpoint.job_minutes)}
     ray = {"runtime_env": {"env_vars": verl_config.environment(device)}, "_temp_dir": str(work / "ray")}

@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -75,9 +76,18 @@ def environment(device: str) -> dict[str, str]:
     """Return the variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
     package = str(Path(bapo.__file__).resolve().parents[1])
     path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
-    cache = Path(tempfile.gettempdir()) / f"bapo-cache-{os.getuid()}"
-    variables = plain(OmegaConf.merge(OmegaConf.load(BASE), {"cache": str(cache)}).environment)
+    cache = str(_cache()) if device == "cuda" else ""
+    variables = plain(OmegaConf.merge(OmegaConf.load(BASE), {"cache": cache}).environment)
     return {"PYTHONPATH": path, **variables["all"], **variables[device]}
+
+
+def _cache() -> Path:
+    """Return this user's folder for compiled kernels, or a new one where others could write to it: kernels are run."""
+    folder = Path(tempfile.gettempdir()) / f"bapo-cache-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if ours else Path(tempfile.mkdtemp(prefix="bapo-cache-"))
 
 
 def card(config: Config) -> float:

@@ -227,6 +227,14 @@ def test_the_environment_on_gpus_can_be_replaced(monkeypatch: pytest.MonkeyPatch
         assert verl_config.environment("cuda")[name] == "1"
 
 
+def test_kernels_are_not_read_where_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"bapo-cache-{os.getuid()}"
+    assert verl_config._cache() == folder and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    assert verl_config._cache() != folder
+
+
 def test_auto_puts_a_pretrained_model_on_gpus() -> None:
     assert verl_config.device_of(composed("scale=paper")) == "cuda"
     expected = "cuda" if torch.cuda.is_available() else "cpu"
