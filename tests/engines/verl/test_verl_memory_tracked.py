@@ -41,17 +41,18 @@ MODELS = {
     "qwen2.5-math-7b": ("Qwen2", {"num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": False}),
     "qwen3-8b": ("Qwen3", {"num_attention_heads": 32, "tie_word_embeddings": False, **QWEN3}),
 }
+#: how many times the tracker's peak the sum is: small models' head and layers are not at their peaks at one time
 CELLS = [
-    ("qwen2.5-0.5b-instruct", *SMALL, "bapo"),
-    ("qwen3-0.6b", *SMALL, "bapo"),
-    ("smollm2-135m-instruct", *SMALL, "bapo"),
-    ("qwen2.5-1.5b", "single_gpu", "countdown", "bapo"),
-    ("qwen2.5-math-1.5b", *COUNTDOWN, "bapo"),
-    ("deepseek-r1-distill-qwen-1.5b", *LARGE, "bapo"),
-    ("qwen3-4b", *LARGE, "bapo"),
-    ("qwen2.5-math-7b", *COUNTDOWN, "bapo"),
-    ("qwen3-8b", *LARGE, "bapo"),
-    ("qwen3-4b", *LARGE, "ppo"),
+    ("qwen2.5-0.5b-instruct", *SMALL, "bapo", 1.14),
+    ("qwen3-0.6b", *SMALL, "bapo", 1.12),
+    ("smollm2-135m-instruct", *SMALL, "bapo", 1.25),
+    ("qwen2.5-1.5b", "single_gpu", "countdown", "bapo", 1.08),
+    ("qwen2.5-math-1.5b", *COUNTDOWN, "bapo", 1.06),
+    ("deepseek-r1-distill-qwen-1.5b", *LARGE, "bapo", 1.26),
+    ("qwen3-4b", *LARGE, "bapo", 1.15),
+    ("qwen2.5-math-7b", *COUNTDOWN, "bapo", 1.02),
+    ("qwen3-8b", *LARGE, "bapo", 1.10),
+    ("qwen3-4b", *LARGE, "ppo", 1.10),
 ]
 #: GB of the card that the micro-batch is planned for
 CARD = 80
@@ -59,8 +60,10 @@ CARD = 80
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "scale", "task", "method"), CELLS, ids=lambda word: word)
-def test_the_sum_is_never_below_the_tracker_and_not_far_above(name: str, scale: str, task: str, method: str) -> None:
+@pytest.mark.parametrize(("name", "scale", "task", "method", "ratio"), CELLS, ids=str)
+def test_the_sum_is_never_below_the_tracker_and_as_far_above_as_known(
+    name: str, scale: str, task: str, method: str, ratio: float
+) -> None:
     config = configuration.run_config(scale, task, name, method, 1)
     sizes, ranks = config.model.sizes, config.verl.gpus_per_node or 8
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
@@ -78,7 +81,7 @@ def test_the_sum_is_never_below_the_tracker_and_not_far_above(name: str, scale: 
     if critic:  # beside it lie the weights and moments of a model as large
         found += 12 * config.model.parameters / ranks
     expected = memory.memory_of(config, ranks, CARD).training(tokens) - memory.BESIDE
-    assert found <= expected <= 1.26 * found
+    assert found <= expected == pytest.approx(ratio * found, rel=0.02)
 
 
 def tracked(config: transformers.PretrainedConfig, ranks: int, tokens: int, whole: bool = False) -> float:
