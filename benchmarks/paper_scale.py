@@ -26,18 +26,6 @@ CARDS = (16, 24, 40, 48, 80)
 HEAD = ("model", "method", "for", "GB, training", "GB, generating", "GB, host", "s a step", "steps", "hours")
 
 
-def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, float, float]:
-    """Return the GB of a GPU while training and while generating, and of host memory of all ranks."""
-    t = config.train
-    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
-    size = memory.memory_of(config, gpus, card)
-    asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
-    micro = min(asked, max(row, size.most_tokens))
-    share = config.verl.gpu_memory_utilization
-    host = memory.host_width(config) * config.model.parameters
-    return size.training(micro) / 1e9, size.generating / 1e9 + share * card, host / 1e9
-
-
 #: bytes a second between a GPU and pinned host memory, of PCIe's 25e9
 COPIED = 10e9
 #: of so many groups one has its log-probabilities compared (bapo/engines/verl/step_sampler.py)
@@ -117,7 +105,7 @@ def table(scale: str = "paper") -> str:
         steps, seconds = budgets.steps(config), sum(costs.step_seconds(config, gpus))
         hours = costs.papers_hours(cell.model, cell.method)
         last = str(card) if not papers else "" if hours is None else f"{hours:.1f}"
-        numbers = [f"{value:.0f}" for value in (*gigabytes(config, gpus, card), seconds, steps)]
+        numbers = [f"{value:.0f}" for value in (*memory.gigabytes(config, gpus, card), seconds, steps)]
         cells = [config.model.title, cell.method, ", ".join(users), *numbers, f"{seconds * steps / 3600:.1f}", last]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

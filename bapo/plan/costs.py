@@ -15,7 +15,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -50,15 +50,20 @@ an upper bound: trials that are pruned or are runs that exist take less."""
 
 @dataclass(frozen=True)
 class Cost:
-    """Says what one job takes: hours (of GPUs: times their number), bytes on disk; source: where the hours are from."""
+    """Says what one job takes: hours (of GPUs: times their number), bytes on disk; source: where the hours are from.
+
+    filled: the largest share of a GPU's memory that verl takes at one time; host: GB of host memory that it fills.
+    """
 
     gpu_hours: float = 0.0
     cpu_hours: float = 0.0
     disk: float = 0.0
     source: str = MEASURED
+    filled: float = 0.0
+    host: float = 0.0
 
     def times(self, jobs: int) -> Cost:
-        return Cost(jobs * self.gpu_hours, jobs * self.cpu_hours, jobs * self.disk, self.source)
+        return replace(self, gpu_hours=jobs * self.gpu_hours, cpu_hours=jobs * self.cpu_hours, disk=jobs * self.disk)
 
 
 @dataclass(frozen=True)
@@ -130,12 +135,14 @@ def base(config: Config) -> Cost:
 def train(config: Config) -> Cost:
     disk, name = checkpoints(config), config.method.name
     if config.model.kind == "pretrained" and config.model.parameters and config.engine == "verl" and on_gpus(config):
+        gpus, card = config.verl.gpus_per_node or 8, config.verl.gpu_memory or memory.CARD
+        *of_gpu, host = memory.gigabytes(config, gpus, card) if config.model.sizes else (0.0, 0.0)
+        cost = Cost(disk=disk, source=MODEL, filled=max(of_gpu) / card, host=host)
         hours = papers_hours(config.model.name, name) if config.scale.name == "paper" else None
         if hours is not None:
-            return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
-        gpus = config.verl.gpus_per_node or 8
+            return replace(cost, gpu_hours=8 * hours, source=PAPER)
         seconds = sum(step_seconds(config, gpus)) * expected_steps(config)
-        return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
+        return replace(cost, gpu_hours=gpus * seconds / 3600)
     times = measured()["step"].get(config.task.name)
     if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
@@ -249,6 +256,12 @@ def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -
             sums = [sum(getattr(job.cost, unit) for job in jobs) / (1e9 if unit == "disk" else 1) for jobs in both]
             lines[-1] += "".join(f"{value:>8,.2f}" if value < 10 else f"{value:>8,.0f}" for value in sums)
         lines[-1] += f"  {source}".rstrip()
+    if filled := max((job.cost.filled for job in listed), default=0.0):
+        host = max(job.cost.host for job in listed)
+        lines += [
+            "",
+            f"A run fills up to {filled:.0%} of a GPU's memory (verl.gpu_memory), and {host:.0f} GB of the host's.",
+        ]
     return "\n".join([*lines, "", NOTE]) + "\n"
 
 

@@ -87,6 +87,26 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     return Memory(states + batch + BESIDE, token, generating + BESIDE_GENERATING, USED * card * GIGABYTE)
 
 
+def asked_tokens(config: Config, ranks: int) -> int:
+    """Count the tokens of a micro-batch on one of ``ranks`` GPUs that the configuration asks for: whole responses."""
+    s, t = config.sampling, config.train
+    rows = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
+    return rows * (s.max_prompt_tokens + s.max_response_tokens)
+
+
+def gigabytes(config: Config, ranks: int, card: float = CARD) -> tuple[float, float, float]:
+    """Return the GB of one of ``ranks`` GPUs while training and while generating, and of host memory of all ranks.
+
+    The model's sizes are known, and a response fits. card: GB of a GPU.
+    """
+    size = memory_of(config, ranks, card)
+    assert size is not None
+    micro = min(asked_tokens(config, ranks), size.most_tokens)
+    generating = size.generating + config.verl.gpu_memory_utilization * card * GIGABYTE
+    host = host_width(config) * (config.model.parameters or 0)
+    return size.training(micro) / GIGABYTE, generating / GIGABYTE, host / GIGABYTE
+
+
 def fused(config: Config) -> bool:
     """Return whether log-probabilities are computed in chunks, never all logits at once.
 

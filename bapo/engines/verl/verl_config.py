@@ -215,7 +215,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     scratch = (base_directory(config) / "checkpoint").absolute()
     model = config.model.path if config.model.kind == "pretrained" else scratch
     row = s.max_prompt_tokens + s.max_response_tokens
-    tokens = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
+    tokens = memory.asked_tokens(config, gpus)
     if device == "cuda":
         tokens = memory.micro_batch_tokens(config, gpus, tokens, card(config))
         tokens = tokens if flash_attention() else min(tokens, max(row, WITHOUT_FLASH))
