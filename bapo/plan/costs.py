@@ -1,4 +1,4 @@
-"""``bapo plan TARGET``: the jobs of a target, their hours and disk, before anything runs.
+"""``bapo plan TARGET``: the jobs of a target, their hours, memory and disk, before anything runs.
 
 Snakemake's own summary says which jobs there are and which of them are done. A job's cost is measured seconds at laptop
 scale, the paper's Table 2 or a model of its time on GPUs: 2 P operations a generated token at ``GENERATING`` of a
