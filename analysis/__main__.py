@@ -206,6 +206,8 @@ def _report(options: argparse.Namespace) -> Made:
 def _closing(options: argparse.Namespace) -> Made:
     from analysis import closing, report
 
+    if not report.shows_something(options.results):  # a target of runs alone
+        return Made()
     page = report.write(options.results)
     provenance.record([page], ["analysis", "report", str(options.results)], inputs(_studies(options.results)))
     return Made(text=closing.closing(options.results, options.study))

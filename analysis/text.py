@@ -86,6 +86,11 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def minutes(seconds: float) -> str:
+    """Return seconds in words, rounded up to minutes: 45 -> "1 min", 95 -> "2 min", 7500 -> "2 h 05 min"."""
+    return duration(60 * math.ceil(seconds / 60)).removesuffix(" 00 s")
+
+
 def ends(row: Mapping[str, Any], name: str = "") -> tuple[float, float, float]:
     """Return a number of a row with its 95% interval: NAME, NAME_low, NAME_high, or mean, low, high."""
     first, *others = (f"{name}{end}" for end in ("", "_low", "_high")) if name else ("mean", "low", "high")

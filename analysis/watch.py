@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from snakemake.logging import LogEvent
 
 from analysis.products import FIRST_LOOK
 from analysis.study import load
-from analysis.text import duration, number
+from analysis.text import duration, minutes, number
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
 
@@ -111,11 +111,17 @@ class ProgressLine(logging.Handler):
 
     On a terminal the line is drawn again; elsewhere a line is written now and then, without control characters.
     The first look is shown as soon as it is there.
+
+    Args:
+        usual: Snakemake's handler
+        total: the jobs that will run
+        title: gives the title of a method in a path, for example of ``grpo+rate_1e-4``
     """
 
-    def __init__(self, usual: logging.StreamHandler[Any], total: int) -> None:
+    def __init__(self, usual: logging.StreamHandler[Any], total: int, title: Callable[[str], str] = str) -> None:
         super().__init__()
-        self.usual, self.done, self.total, self.shown, self.interrupted = usual, 0, total, 0.0, False
+        self.usual, self.done, self.total, self.title = usual, 0, total, title
+        self.shown, self.interrupted = 0.0, False
         self.begun, self.running = time.monotonic(), dict[int, LogRecord]()
         self.console = Console(file=usual.stream, force_terminal=usual.stream.isatty(), highlight=False)
         self.live = None
@@ -163,12 +169,16 @@ class ProgressLine(logging.Handler):
 
     def words(self) -> Text:
         """Return the line of this moment. The time left assumes the pace so far."""
-        jobs: list[Any] = [*self.running.values()]
-        now = [f"{j.rule_msg or j.rule_name} ({duration(time.time() - j.created)})" for j in jobs]
-        shown = "; ".join(now[:2]) + (f"; and {len(now) - 2} more" if len(now) > 2 else "")
         words = f"{self.done} of {self.total} jobs done"
         if self.done:
             seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
-            words += f", at this pace {duration(seconds)} left"
-        words += f"; now {shown}" if now else ""
+            words += f", about {minutes(seconds)} left"
+        now = [f"{self._of(job)} ({duration(time.time() - job.created)})" for job in self.running.values()]
+        words += f"; now {'; '.join(now[:2])}" if now else ""
+        words += f"; and {len(now) - 2} more" if len(now) > 2 else ""
         return Text(words, no_wrap=self.live is not None, overflow="ellipsis", style="cyan" if self.live else "")
+
+    def _of(self, job: Any) -> str:
+        """Return what a job does, with its method's title."""
+        words, method = job.rule_msg or job.rule_name, (job.wildcards or {}).get("method")
+        return words.replace(f": {method},", f": {self.title(method)},") if method else words

@@ -1,19 +1,28 @@
 # A reader sees this first: a line while jobs run (analysis/watch.py), at the end results, or the log that says why.
+#
+# Snakemake's interface for logger plugins finds no package that was installed by `pip install -e`, as this one is. So
+# the line takes the place of the handler of Snakemake's log.
 
 import subprocess
+import time
 
+from snakemake.logging import LogEvent
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 from snakemake.shell import shell
 
+from bapo import methods
 from bapo.experiments.order import Cell
 from bapo.experiments.order import AT_ONCE
 from bapo.experiments.order import Priorities
 
 #: handlers of Snakemake's log that end with the jobs
 SHOWN = []
-#: how lines begin in which Snakemake tells of itself before the first job
-PREAMBLE = ("Building DAG", "Using shell", "Provided cores", "Rules claiming more threads", "Singularity containers")
+#: how lines begin in which Snakemake tells of itself before the first job and after the last
+CHATTER = ("Building DAG", "Using shell", "Provided cores", "Rules claiming more threads", "Singularity containers")
+CHATTER += ("Complete log", "Elapsed time")
+#: tables of jobs that Snakemake has announced
+ANNOUNCED = []
 #: targets that make the usual studies
 EVERYTHING = {"all", "default", "tables", "comparisons"}
 
@@ -23,8 +32,26 @@ def shown_handler():
     return next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
 
 
+def worth_reading(record):
+    """Return whether a line of Snakemake's log is shown: a table of jobs once, and only where nothing will run."""
+    if getattr(record, "event", None) == LogEvent.RUN_INFO:
+        ANNOUNCED.append(record)
+        return workflow.output_settings.dryrun and len(ANNOUNCED) == 1
+    return not record.getMessage().startswith(CHATTER)
+
+
 if SETTINGS.progress != "plain" and shown_handler():
-    shown_handler().addFilter(lambda record: not record.getMessage().startswith(PREAMBLE))
+    shown_handler().addFilter(worth_reading)
+
+
+@cache
+def method_title(name):
+    """Return the title of a method in a path, for example of ``grpo+rate_1e-4``."""
+    method, *variants = name.split("+")
+    if any((tree / "method" / f"{method}.yaml").exists() for tree in places.trees()):  # has a title of the project's
+        return name
+    titles = [methods.node_of(method)["title"], *(places.variants()[variant][1]["title"] for variant in variants)]
+    return ", ".join(titles).removeprefix("+")
 
 
 @cache
@@ -53,7 +80,7 @@ def show_progress():
         return
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
-    line = ProgressLine(usual, len(set(workflow.dag.needrun_jobs())))
+    line = ProgressLine(usual, len(set(workflow.dag.needrun_jobs())), method_title)
     logger.removeHandler(usual)
     logger.addHandler(line)
     SHOWN.append(line)
@@ -88,7 +115,10 @@ def closing_message():
     own = products.own_studies(SETTINGS.scale)
     shown = {f"Comparison of {study}": f"tables/{products.compared_file(study)}.md" for study in own} | shown
     there = [f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists()]
-    return "\n".join(there[:3])
+    from analysis.text import duration
+
+    took = [f"This took {duration(time.monotonic() - line.begun)}." for line in SHOWN[:1]]
+    return "\n".join([*there[:3], *took])
 
 
 def failure_message(log):

@@ -25,6 +25,7 @@ TRAIN, LOOK = 1, 2
 def test_durations() -> None:
     words = ["0 s", "1 min 00 s", "1 min 35 s", "2 h 05 min", "2 d 7 h"]
     assert [text.duration(s) for s in (-1, 59.7, 95, 7500, 200_000)] == words
+    assert [text.minutes(s) for s in (0, 3, 95, 7500)] == ["0 s", "1 min", "2 min", "2 h 05 min"]
 
 
 # ------------------------------------------------------------------------------------------------ watch
@@ -74,7 +75,7 @@ def shown(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "first_look.md").write_text("# A first look\n\n- three rows\n\n![x](first_look.png)\n")
     usual = ColorizingTextHandler(stream=Stream(request.param))
     usual.setFormatter(DefaultFormatter())
-    handler = ProgressLine(usual, 2)
+    handler = ProgressLine(usual, 2, {"grpo+v2": "GRPO, v = 2"}.__getitem__)
     yield handler
     handler.end()
 
@@ -87,14 +88,16 @@ def say(handler: logging.Handler, event: LogEvent | None, message: str | None = 
 
 
 def begin(handler: ProgressLine, number: int, message: str, rule: str, output: Path = Path("none")) -> None:
-    say(handler, LogEvent.JOB_INFO, jobid=number, rule_msg=message, rule_name=rule, output=[str(output)])
+    names = {"method": "grpo+v2"} if rule == "train" else {}
+    fields = {"rule_msg": message, "rule_name": rule, "output": [str(output)], "wildcards": names}
+    say(handler, LogEvent.JOB_INFO, jobid=number, **fields)
 
 
 def test_jobs_become_a_line_and_the_first_look_is_shown(shown: ProgressLine, tmp_path: Path) -> None:
-    begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown", "train")
+    begin(shown, TRAIN, "Train: grpo+v2, seed 1, tiny, countdown", "train")
     begin(shown, LOOK, "First look", "first_look", tmp_path / "first_look.md")
     words = str(shown.words())
-    assert words.startswith("0 of 2 jobs done") and "Train: grpo, seed 1, tiny, countdown (" in words
+    assert words.startswith("0 of 2 jobs done") and "Train: GRPO, v = 2, seed 1, tiny, countdown (" in words
     say(shown, LogEvent.JOB_FINISHED, job_id=LOOK)
     say(shown, LogEvent.PROGRESS, done=1, total=2)
     say(shown, None, CHOICE)
@@ -104,13 +107,13 @@ def test_jobs_become_a_line_and_the_first_look_is_shown(shown: ProgressLine, tmp
     if shown.live is None:
         assert "1 of 2 jobs done" in out and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", out)
     say(shown, LogEvent.PROGRESS, done=2, total=2)
-    assert str(shown.words()).startswith("2 of 2 jobs done, at this pace 0 s left; now Train")
+    assert str(shown.words()).startswith("2 of 2 jobs done, about 0 s left; now Train")
     if shown.live is None:  # not a line for every job
         assert "2 of 2 jobs done" not in shown.console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_an_error_is_handed_on_with_the_end_of_the_log(shown: ProgressLine, tmp_path: Path) -> None:
-    begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown", "train")
+    begin(shown, TRAIN, "Train: grpo+v2, seed 1, tiny, countdown", "train")
     log = tmp_path / "train.log"
     log.write_text("".join(f"step {i}\n" for i in range(40)) + "error: no \x1b[2Jspace left\n")
     fields = dict.fromkeys(("input", "output", "conda_env", "shellcmd"))
