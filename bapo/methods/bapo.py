@@ -30,12 +30,12 @@ class BAPOConfig(MethodConfig):
     #: steps between two refreshes
     v: PositiveInt = 5
     m: PositiveInt = 5  # steps between two re-evaluations of B_bad
-    sync_phase: Phase = "literal"
+    sync_phase: Phase = "literal"  # literal: t mod v = 0, as printed; first: (t - 1) mod v = 0
 
     # Thresholds (eq. 8)
-    c1: float = Field(0.125, ge=0, lt=1)
-    c2_range: Span = Field([0.125, 0.5])
-    c3_range: Span = Field([0.25, 0.625])
+    c1: float = Field(0.125, ge=0, lt=1)  # a group with mu <= c1 is bad (eq. 5)
+    c2_range: Span = Field([0.125, 0.5])  # between which eq. 8 sets c2, the lower end of high quality
+    c3_range: Span = Field([0.25, 0.625])  # and c3, its upper end
     #: rising with r_tot, as printed; falling: "from easier to harder", the sentence above eq. 8
     threshold_direction: Literal["rising", "falling"] = "rising"
     #: r_tot: mean reward of this batch, or its moving average

@@ -19,7 +19,7 @@ class BAPOXiConfig(StaleConfig):
     clip_low_least: OpenShare = 0.1  # b- = 0.9, where it ends
     clip_high: PositiveFloat = 0.2  # a+ = 1.2, where the upper bound begins
     clip_high_most: PositiveFloat = 2.0  # b+ = 3.0, where it ends
-    clip_step: PositiveFloat = 0.05
+    clip_step: PositiveFloat = 0.05  # by which a bound moves at once
     target: Share = 0.5  # rho_0: share of positive advantages in the loss
     unread = ("clip_centre",)
 

@@ -102,29 +102,26 @@ Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
 class MethodConfig(Part):
     """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3).
 
-    algorithm: the name of a class, as ``bapo.methods.get`` takes it. name: label of the runs and of their folder. title
-    and kind: the class's own, unless a file says otherwise. A coefficient that is None is the setting's.
-
     Raises ValueError for another value than the default of an option that the method does not read.
     """
 
     #: options that this method does not read
     unread: ClassVar[tuple[str, ...]] = ()
 
-    algorithm: str = "grpo"
-    name: Unidentified[Name] = "grpo"
-    title: Unidentified[str] = ""
-    kind: Unidentified[Type] = "on"
+    algorithm: str = "grpo"  # a method of the suite, or FILE.py:CLASS of a project
+    name: Unidentified[Name] = "grpo"  # names the runs and their folder
+    title: Unidentified[str] = ""  # in tables and figures; usually the class's own
+    kind: Unidentified[Type] = "on"  # on or off policy, as Table 1 says
     clip_low: OpenShare = 0.2  # epsilon of eq. 1
-    clip_high: PositiveFloat = 0.2
+    clip_high: PositiveFloat = 0.2  # the same upwards
     dual_clip: NonNegativeFloat = 3.0  # verl's bound where the advantage is negative; 0 is off
-    clip_centre: Centre = "one"
+    clip_centre: Centre = "one"  # one: [1 - low, 1 + high]; step-policy: around pi_k / alpha
     kl_coef: NonNegativeFloat | None = None  # beta; None: train.kl_coef
-    kl_to: KL = "reference"
+    kl_to: KL = "reference"  # reference: eq. 1's base model; rollout: eq. 3's alpha
     entropy_coef: float | None = None  # None: train.entropy_coef
-    aggregation: Mean = "sequence-mean"
-    advantage_std: Spread = "population"
-    advantage_eps: float = 1e-6
+    aggregation: Mean = "sequence-mean"  # of the loss: over responses, as in eq. 1, or over all tokens
+    advantage_std: Spread = "population"  # population: eq. 2; unbiased: verl; none: Dr. GRPO
+    advantage_eps: float = 1e-6  # keeps the division by the deviation finite
     advantage_eps_inside: bool = True  # sqrt(var + eps), eq. 2; std + eps (verl)
     #: sequence-level importance sampling: the loss is that of responses of pi_k, times a weight pi_k(y) / alpha(y)
     sequence_weights: Annotated[Literal["none", "truncate", "mask"], WhereSet] = "none"

@@ -13,7 +13,7 @@ from bapo.methods.base import Method, MethodConfig, Share, Tensor
 class PPOConfig(MethodConfig):
     """verl's values for the critic; the paper gives only lambda (Table 3)."""
 
-    gamma: Share = 1.0
+    gamma: Share = 1.0  # discount of the rewards of later tokens
     gae_lambda: Share = 1.0  # Table 3
     whiten_advantages: bool = True  # over all tokens of the batch
     value_clip: NonNegativeFloat = 0.5  # 0: off

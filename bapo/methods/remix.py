@@ -23,7 +23,7 @@ class ReMixConfig(MethodConfig):
     #: T: the last off-policy step; then the reference becomes pi_T
     switch_step: NonNegativeInt = 50
     kl_decay: float = 0.1  # decrease of lambda every ten steps after T
-    kl_floor: Share = 0.5
+    kl_floor: Share = 0.5  # the smallest lambda
     unread = ("passes",)
 
 

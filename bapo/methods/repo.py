@@ -15,13 +15,13 @@ from bapo.methods.base import Batch, Method, Sampler, Spread, Tensor, WithoutKL
 
 
 class RePOConfig(WithoutKL):
-    strategy: Literal["full-scope", "recency", "reward", "variance"] = "recency"
+    strategy: Literal["full-scope", "recency", "reward", "variance"] = "recency"  # which responses are brought back
     capacity: int = 16  # responses kept per prompt
     #: responses kept before a prompt is replayed; fewer than 2 have no advantage
     min_cached: int = Field(16, ge=2)
     #: responses brought back per prompt (full-scope: all)
     replays: int = Field(8, ge=2)
-    off_policy_weight: NonNegativeFloat = 1.0
+    off_policy_weight: NonNegativeFloat = 1.0  # of the loss on responses that are brought back
     advantage_std: Spread = "unbiased"
     advantage_eps: float = 1e-4
     advantage_eps_inside: bool = False

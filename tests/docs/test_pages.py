@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
@@ -94,6 +96,13 @@ def test_the_page_lists_every_column() -> None:
     assert columns.markdown() in (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 
 
+def test_the_reference_is_made_from_the_code() -> None:
+    made = [sys.executable, str(ROOT / "docs" / "reference.py")]
+    page = subprocess.run(made, capture_output=True, text=True, check=True).stdout
+    assert page == (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), "write it again: docs/reference.py"
+    assert re.findall(r"^.*\|  \|$", page, re.MULTILINE) == [], "keys without a word: comments in the classes"
+
+
 LINES = 120  # of the README
 WORDS, NUMBERS = 30, 4  # the most in a sentence
 FILES, ALL_WORDS = 20, 24_000  # pages by hand, and their words outside of tables
@@ -143,7 +152,7 @@ def test_a_page_that_keeps_the_rules(page: str) -> None:
 
 def test_the_pages_are_few() -> None:
     """Without their index and what is made from code."""
-    made = ("README.md", "classes.md", "grader_disagreements.md")
+    made = ("README.md", "classes.md", "reference.md", "grader_disagreements.md")
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in made]
     assert len(pages) <= FILES
     lines = [line for page in pages for line in prose(page).splitlines() if not line.startswith("|")]

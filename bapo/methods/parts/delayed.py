@@ -10,7 +10,7 @@ from bapo.methods.base import Centre, Method, MethodConfig, Phase, due
 class DelayedConfig(MethodConfig):
     #: steps between two refreshes of the rollout policy
     v: PositiveInt = 5
-    sync_phase: Phase = "literal"
+    sync_phase: Phase = "literal"  # literal: t mod v = 0; first: (t - 1) mod v = 0
     clip_centre: Centre = "step-policy"
 
 
