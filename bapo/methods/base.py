@@ -48,39 +48,73 @@ class Sampler(Protocol):
     """The engine as a method sees it while it builds a batch."""
 
     def draw(self, count: int) -> list[Prompt]:
-        """Draw the next ``count`` prompts of the training stream (shuffled epochs, each prompt once per epoch)."""
+        """Draw the next prompts of the training stream: shuffled epochs, each prompt once per epoch.
+
+        Args:
+            count: how many
+        """
 
     def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
-        """Sample G new responses to each prompt from the CURRENT policy pi_theta_t, or "rollout": alpha. Grade them."""
+        """Sample G new responses to each prompt and grade them.
+
+        Args:
+            prompts: any number
+            policy: "current" is pi_theta_t, "rollout" is alpha
+        """
 
     def resume(self, groups: list[Group]) -> list[Group]:
         """Continue the groups' unfinished responses with the CURRENT policy and grade those that end.
 
         Each response may grow by ``Method.rollout_budget`` tokens, up to sampling.max_response_tokens in all; a token
         keeps the log-probability of the policy that sampled it.
+
+        Args:
+            groups: whose responses are not all finished
         """
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
-        """Return a group of one expert solution per prompt, reward 1, origin ``DEMONSTRATED``; None without a solution.
+        """Return a group of one expert solution per prompt, with reward 1 and origin ``DEMONSTRATED``.
 
         The task's ``demonstration`` is the expert. Its log-probabilities are 0, as if it were certain (LUFFY, Yan et
         al. 2504.14945, section 3.2).
+
+        Args:
+            prompts: any number
+
+        Returns:
+            A group per prompt; None where the task knows no solution.
         """
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
-        """Return each group's log-probabilities under the CURRENT policy, float32 [G, T], 0 past a response's end."""
+        """Return log-probabilities of responses under the CURRENT policy.
+
+        Args:
+            groups: any number
+
+        Returns:
+            For each group float32 [G, T], 0 past a response's end.
+        """
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
-        """Return each prompt's mean last hidden state in the model before training, float32 [n, d]."""
+        """Return the mean last hidden state of prompts in the model before training.
+
+        Args:
+            prompts: n of them
+
+        Returns:
+            float32 [n, d], with the model's width d.
+        """
 
 
 @dataclass
 class Batch:
     """Holds the training batch of one step.
 
-    groups: any number, even none. rejected: (group, reason) pairs for the log. metrics: numbers for ``steps.parquet``.
-    phase: a number that the loss of every mini-batch gets as ``LossInputs.phase``, for what the method decides once a
-    step.
+    Args:
+        groups: to train on; any number, even none
+        rejected: groups that are not trained on, each with the reason, for the log
+        metrics: further columns of ``steps.parquet``
+        phase: what the method decides once a step; the loss of every mini-batch gets it as ``LossInputs.phase``
     """
 
     groups: list[Group]
@@ -183,19 +217,23 @@ def due(step: int, every: int, phase: str) -> bool:
 class Method:
     """GRPO (Shao et al. 2024; paper eq. 1 and 2) and the hooks that other methods override.
 
-    A method's file defines one class, which says these of it: title: row label in tables. kind: "on" or "off" policy.
-    summary, source: a line each. cost: of a step, relative to GRPO.
+    A method's file defines one class.
+
+    Args:
+        config: the options of the run
+        batch_size: prompts a step (B)
+        seed: of the training
     """
 
-    Config: type[MethodConfig] = MethodConfig
-    config: MethodConfig
+    Config: type[MethodConfig] = MethodConfig  #: the options, with the method's defaults
+    config: MethodConfig  #: of this run
     #: to be raised when new code changes what the same configuration means; part of a run's identity
     revision: int = 1
-    title: str = ""
-    kind: Type = "on"
-    summary: str = ""
-    source: str = ""
-    cost: str = "1 x rollouts"
+    title: str = ""  #: row label in tables
+    kind: Type = "on"  #: on or off policy, as Table 1 says
+    summary: str = ""  #: what it does, in a line
+    source: str = ""  #: the paper or code that it follows
+    cost: str = "1 x rollouts"  #: of a step, relative to GRPO
     #: whether the engine trains a critic, which then gives the advantages
     uses_critic: bool = False
     #: whether its groups hold ``Group.step_logprobs``, which the loss gets instead of the log-probabilities under pi_k
@@ -229,25 +267,48 @@ class Method:
         return all(getattr(type(self), n) is getattr(Method, n) for n in ("draw_prompts", "rollout_budget"))
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
-        """Draw the prompts of step ``step`` (1-based)."""
+        """Draw the prompts that this step answers.
+
+        Args:
+            step: from 1
+            sampler: the engine, for ``sampler.draw``
+        """
         return sampler.draw(self.batch_size)
 
     def syncs_rollout_policy(self, step: int) -> bool:
-        """Return whether alpha takes the current weights before this step's rollout."""
+        """Return whether alpha takes the current weights before this step's rollout.
+
+        Args:
+            step: from 1
+        """
         return True
 
     def rollout_budget(self, step: int, longest: int) -> int | None:
-        """Return the tokens after which this step's rollout cuts a response off, unfinished; None: only ``longest``,
-        which is sampling.max_response_tokens."""
+        """Return the tokens after which this step's rollout cuts a response off, unfinished; None: at ``longest`` only.
+
+        Args:
+            step: from 1
+            longest: sampling.max_response_tokens
+        """
         return None
 
     # ------------------------------------------------------------------ after the rewards
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        """Choose the groups to train on."""
+        """Choose the groups to train on.
+
+        Args:
+            step: from 1
+            fresh: the groups of this step's rollout, with rewards
+            sampler: the engine, for more prompts or responses
+        """
         return Batch(list(fresh))
 
     def advantages(self, group: Group) -> np.ndarray:
-        """Return each response's advantage within its group, float32 [G]."""
+        """Return each response's advantage within its group, float32 [G].
+
+        Args:
+            group: of the batch, with rewards [G]
+        """
         c = self.config
         return advantages.group_relative(group.rewards, c.advantage_std, c.advantage_eps, c.advantage_eps_inside)
 
@@ -255,38 +316,80 @@ class Method:
         """Mark the responses that the loss tells from the others (``LossInputs.second_part``), bool [G].
 
         By default those that this step's rollout did not sample.
+
+        Args:
+            group: of the batch
         """
         return group.replayed
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
-        """Split the batch into units that mini-batches keep together: by default, each group alone."""
+        """Split the batch into units that mini-batches keep together: by default, each group alone.
+
+        Args:
+            groups: the batch
+        """
         return [[g] for g in groups]
 
     def separate(self, group: Group) -> int:
-        """Return a number: groups with different ones never share a mini-batch; lower ones are trained on first."""
+        """Return a number: groups with different ones never share a mini-batch; lower ones are trained on first.
+
+        Args:
+            group: of the batch
+        """
         return 0
 
     def passes(self, step: int) -> int:
-        """Return how often this step's batch is trained on."""
+        """Return how often this step's batch is trained on.
+
+        Args:
+            step: from 1
+        """
         return self.config.passes
 
     def resets_reference(self, step: int) -> bool:
-        """Return whether the reference policy takes the current weights before this step."""
+        """Return whether the reference policy takes the current weights before this step.
+
+        Args:
+            step: from 1
+        """
         return False
 
     # ------------------------------------------------------------------ with a critic
     def trains_policy(self, step: int) -> bool:
-        """Return whether this step updates the policy: False while a critic warms up."""
+        """Return whether this step updates the policy: False while a critic warms up.
+
+        Args:
+            step: from 1
+        """
         return True
 
     def token_advantages(
         self, rewards: np.ndarray, values: np.ndarray, mask: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return (advantages, returns), float32 [N, T], for all rows of the batch; arguments as for ``gae``."""
+        """Return advantages and returns from the critic's values, for all responses of the batch.
+
+        Args:
+            rewards: float32 [N, T], of each token
+            values: float32 [N, T], the critic's, of the state before each token
+            mask: float32 [N, T], 1 on response tokens
+
+        Returns:
+            Two float32 [N, T].
+
+        Raises:
+            NotImplementedError: the method has no critic.
+        """
         raise NotImplementedError(f"{self.config.algorithm} has no critic")
 
     def value_loss(self, inputs: ValueInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the scalar that the critic minimises, and detached metrics."""
+        """Return the scalar that the critic minimises, and detached metrics.
+
+        Args:
+            inputs: of a mini-batch
+
+        Raises:
+            NotImplementedError: the method has no critic.
+        """
         raise NotImplementedError(f"{self.config.algorithm} has no critic")
 
     # ------------------------------------------------------------------ in each mini-batch
@@ -305,6 +408,9 @@ class Method:
 
         Each metric is one number, but ``clipped`` [N]: the share of a sequence's tokens at which a clip was active. All
         answers have the same metrics; steps.parquet has their means, weighted by ``recorded_mask``'s tokens.
+
+        Args:
+            inputs: of a mini-batch, N responses of at most T tokens
         """
         c, sampled, factors = self.config, inputs, None
         if c.sequence_weights != "none":
@@ -326,11 +432,23 @@ class Method:
         return self.reduce(values * inputs.weights[:, None], inputs), {k: v.detach() for k, v in metrics.items()}
 
     def ratio(self, inputs: LossInputs) -> Tensor:
-        """Return rho [N, T], by default pi_theta / alpha of each token (below eq. 3)."""
+        """Return rho [N, T], by default pi_theta / alpha of each token (below eq. 3).
+
+        Args:
+            inputs: of a mini-batch
+        """
         return losses.importance_ratio(inputs.logprobs, inputs.behaviour_logprobs)
 
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        """Return the token losses [N, T] before KL, entropy and weights, and where a clip was active."""
+        """Return the token losses [N, T] before KL, entropy and weights, and where a clip was active.
+
+        Args:
+            ratio: rho [N, T]
+            inputs: of a mini-batch
+
+        Returns:
+            The losses, and 1 where a clip was active; both [N, T].
+        """
         c, values = self.config, inputs.advantages
         values = values if values.dim() == 2 else values[:, None]
         centre = None
@@ -340,13 +458,22 @@ class Method:
         return losses.clipped_surrogate(ratio, values, c.clip_low, c.clip_high, c.dual_clip, centre)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
-        """Return the penalised KL [N, T] of the current policy, by default to the one that ``kl_to`` names."""
+        """Return the penalised KL [N, T] of the current policy, by default to the one that ``kl_to`` names.
+
+        Args:
+            inputs: of a mini-batch
+        """
         other = inputs.behaviour_logprobs if self.config.kl_to == "rollout" else inputs.reference_logprobs
         assert other is not None
         return losses.low_variance_kl(inputs.logprobs, other)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
-        """Reduce [N, T] token losses to the scalar."""
+        """Reduce token losses to the scalar.
+
+        Args:
+            values: [N, T]
+            inputs: of a mini-batch
+        """
         return losses.aggregate(
             values, inputs.mask, self.config.aggregation, inputs.nominal_sequences, inputs.nominal_tokens
         )
@@ -357,16 +484,32 @@ class Method:
         return {name: getattr(self, name) for name in self.saved}, list(self.kept)
 
     def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        """Take back what :meth:`state` returned, in a new method; ``prompt`` finds a training prompt by its id."""
+        """Take back what :meth:`state` returned, in a new method.
+
+        Args:
+            state: plain data
+            groups: those that were stored
+            prompt: finds a training prompt by its id
+        """
         for name in self.saved:
             setattr(self, name, state[name])
         self.kept.extend(groups)
 
     # ------------------------------------------------------------------ helpers
     def random(self, purpose: str, step: int) -> np.random.Generator:
-        """Return the random numbers of one purpose in one step; they need no saving."""
+        """Return the random numbers of one purpose in one step; they need no saving.
+
+        Args:
+            purpose: a name that no other use of random numbers has
+            step: from 1
+        """
         return seeds.generator(self.seed, purpose, step)
 
     @staticmethod
     def replayed(groups: list[Group]) -> list[Group]:
+        """Return copies that the tables of a run count as replayed.
+
+        Args:
+            groups: of a buffer
+        """
         return [g.as_origin(REPLAYED) for g in groups]

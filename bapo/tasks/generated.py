@@ -42,14 +42,43 @@ class GeneratedTask(Task):
     splits: ClassVar[Mapping[str, Collection[str]]]
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
-        """Generate the problems of ``split``. Returns them with their counts for the summary."""
+        """Generate the problems of a split.
+
+        Args:
+            data: the options; ``data.split_sizes`` says how many
+            split: one of :attr:`splits` for ``data.prompt``
+            rng: where random choices come from; of the split alone
+
+        Returns:
+            The problems, and counts for the summary.
+        """
         raise NotImplementedError
 
     def write_hub(self, config: Config, folder: Path) -> Json:
-        """Write the splits from public sets, as :meth:`Task.write_data` does."""
+        """Write the splits from public sets, as :meth:`Task.write_data` does.
+
+        Args:
+            config: of a job
+            folder: where to write
+
+        Returns:
+            Counts by split.
+        """
         raise NotImplementedError
 
     def write_data(self, config: Config, folder: Path) -> Json:
+        """Write ``<split>.parquet`` for every split of problems, as :meth:`Task.write_data` does.
+
+        Args:
+            config: of a job
+            folder: where to write
+
+        Returns:
+            Counts by split.
+
+        Raises:
+            UserError: a wrong value; it names the key and the cure.
+        """
         data = config.data
         if data.source == "hub":
             return self.write_hub(config, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -101,6 +102,20 @@ def test_the_reference_is_made_from_the_code() -> None:
     page = subprocess.run(made, capture_output=True, text=True, check=True).stdout
     assert page == (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), "write it again: docs/reference.py"
     assert re.findall(r"^.*\|  \|$", page, re.MULTILINE) == [], "keys without a word: comments in the classes"
+
+
+def test_the_classes_that_people_derive_from_explain_every_argument() -> None:
+    page = (ROOT / "docs" / "classes.md").read_text(encoding="utf-8")
+    silent = []
+    for place in re.findall(r"autoclass:: (\S+)", page):
+        cls = resolve_name(place)
+        hooks = {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+        for name, value in hooks.items():
+            function = getattr(value, "__func__", value)
+            names = [n for n in inspect.signature(function).parameters if n != "self"] if callable(function) else []
+            text = inspect.getdoc(function) or ""
+            silent += [f"{place}.{name}: {n}" for n in names if not isinstance(value, type) and f"    {n}: " not in text]
+    assert silent == []
 
 
 LINES = 120  # of the README
