@@ -18,7 +18,7 @@ class BAPOFilled(BAPOWithX1Only):
     """
 
     title = "+BAPO, X1 filled"
-    summary = "control that should gain: BAPO whose batch is filled with fresh groups"
+    summary = "control that should gain: BAPO whose batch is filled with new samples"
     source = "control of paper eq. 5; DAPO's dynamic sampling"
     cost = "1 to 4 x rollouts"
 

@@ -31,7 +31,7 @@ class RolloutReplay(Method):
     kept: list[Group]
     title = "+DOTS-RR"
     kind = "off"
-    summary = "half of each batch replayed from a FIFO buffer of informative groups"
+    summary = "half of each batch replayed from a FIFO buffer of mixed groups"
     source = "Sun et al. 2506.05316; ASTRAL-Group/data-efficient-llm-rl"
     cost = "0.5 x rollouts"
 

@@ -32,7 +32,7 @@ class PromptReplay(Method):
     Config = PromptReplayConfig
     config: PromptReplayConfig
     title = "+Prompt Replay"
-    summary = "prompts a quarter to three quarters right come back after 10 steps, answered anew"
+    summary = "prompts a quarter to three quarters right come back after 10 steps, for new answers"
     source = "Baroian & Berger 2603.21177"
     saved = ("buffer",)
 

@@ -49,7 +49,7 @@ STEP = {
     "rollout_version": "steps of updates in the policy that sampled",
     "staleness": "policy_version - rollout_version",
     "batch_age": "steps of updates behind the policy of the batch's oldest group",
-    "reward_mean": "mean reward of the fresh groups, 0 to 1",
+    "reward_mean": "mean reward of the new samples, 0 to 1",
     "groups_fresh": "prompts that were sampled",
     "groups_none_correct": "those whose responses are all wrong",
     "groups_all_correct": "those whose responses are all right",
