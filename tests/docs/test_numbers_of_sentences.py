@@ -47,7 +47,7 @@ def paragraphs(page: str) -> Iterator[Paragraph]:
     text = FENCE.sub("", (ROOT / f"{page}.md").read_text(encoding="utf-8"))
     for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.)\s)|\n(?=<!--)", text):
         words = re.sub(r"<!--.*?-->|^\s*[|#>].*$", "", part, flags=re.MULTILINE | re.DOTALL)
-        links = re.findall(r"\]\((?:\.\./)?([\w/]*)\.md", words)
+        links = re.findall(r"\]\(((?:\.\./)?[\w/]*)\.md", words)
         words = " ".join(re.sub(r"`[^`]*`|\]\([^)]*\)", "", words).split())
         if numbers(words, r"\("):
             yield Paragraph(page, words, tuple(MARK.findall(part)), tuple(links))

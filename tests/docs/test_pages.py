@@ -132,6 +132,19 @@ CALQUES = "level with|came out|comes out|is said|says so|none of it is|to be tol
 BANNED = r"give (?:it|the|them|that|your)|told apart|anew|by little|for itself|stands? in for|stands? for|lies in"
 BANNED += r"|is no \w+ (?:picture|statement)|turn\w* .{0,30} round|the house|sealed doors?|ledgers?|informative groups?"
 BANNED += r"|gate (?:fails|holds)|the delay|delayed GRPO|fresh groups?|(?<![-/])crates?"
+#: terms that a page links to their meaning where it first uses them
+TERMS = (
+    "identit(?:y|ies)",
+    "probe",
+    "evidence",
+    "positive control",
+    "claim check",
+    "pass@",
+    "X[123]",
+    "stale sampling",
+)
+#: pages that explain the terms, and lists
+EXPLAINING = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md", "docs/reference.md", "docs/classes.md")
 #: what tables, figures and verdicts say, by where it stands
 WORDS_OF_THE_CODE = {
     "methods": methods.table(),
@@ -173,6 +186,15 @@ def test_a_page_that_keeps_the_rules(page: str) -> None:
     assert [s for s in found if len(s.split()) > WORDS] == []
     assert [s for s in found if len(NUMBER.findall(s)) > NUMBERS] == []
     assert re.findall(rf"\b(?:{CALQUES})\b", " ".join(found), re.IGNORECASE) == []
+
+
+@pytest.mark.parametrize("page", sorted({*NAMES} - {*EXPLAINING}))
+def test_a_page_links_a_term_at_its_first_use(page: str) -> None:
+    """In sentences; "(X2)" and "**X1" are explanations themselves."""
+    text = re.sub(r"<!--.*?-->|^\|.*?$|^#.*?$|`[^`]*`", "", prose(ROOT / page), flags=re.DOTALL | re.MULTILINE)
+    for term in TERMS:
+        first = re.search(rf"(\*\*|\(|\[(?:[^\]]* )?)?(?<![\w/@#-]){term}", " ".join(text.split()), re.IGNORECASE)
+        assert first is None or first[1], first
 
 
 @pytest.mark.parametrize("text", WORDS_OF_THE_CODE)
