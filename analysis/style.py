@@ -71,11 +71,19 @@ def method_line(method: str, index: int = 0) -> dict[str, Any]:
     return {"color": colour, "linestyle": dash} | marker
 
 
-def settings() -> Any:
-    """Use as ``with style.settings():`` around drawing and saving."""
+#: what paper.mplstyle has otherwise, for pages with a dark background
+NIGHT = {
+    "grid.color": "#30363D",
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#0D1117"),
+}
+NIGHT |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#E6EDF3")
+
+
+def settings(night: bool = False) -> Any:
+    """Use as ``with style.settings():`` around drawing and saving. night: for pages with a dark background."""
     import matplotlib
 
-    return matplotlib.rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
+    return matplotlib.rc_context(NIGHT if night else None, Path(__file__).with_name("paper.mplstyle"))
 
 
 def grid(caption: str, count: int, across: int = 0, height: float = 2.1, left: str = "", **options: Any) -> Grid:

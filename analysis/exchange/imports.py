@@ -187,13 +187,13 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
         if reward is None:
             continue  # it is of a validation, or another program's line
         try:
-            if not math.isfinite(float(record[reward])):
+            if not math.isfinite(_number(record[reward])):
                 raise ValueError(f"{reward} is {record[reward]}")
-            step = int(number := float(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
+            step = int(number := _number(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
             if step != number or not 0 <= step < 2**63:
                 raise OverflowError(f"step {number:g} is no whole number, below 0 or too large")
             values = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
-            rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in values.items()}}
+            rows[step] = {"step": step, **{key: math.nan if x is None else _number(x) for key, x in values.items()}}
             taken[reward] = None
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
@@ -209,11 +209,18 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
     return pd.DataFrame([rows[step] for step in sorted(rows)])
 
 
+def _number(value: object) -> float:
+    """Return a number of a log. Raises TypeError or ValueError for anything else, JSON's true included."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f"{value!r}")
+    return float(value)
+
+
 # ------------------------------------------------------------------------------------------------ evaluations
 
 
 def _finite(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], Log] | None:
@@ -229,7 +236,7 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
     wanted, limit = (metric,) if metric else USUAL, _part(content, "config").get("limit")
     for task in content["results"]:
         numbers = _part(content["results"], task).items()
-        values = {k: v for k, v in numbers if isinstance(v, int | float) and 0 <= v <= 1 and "_stderr" not in k}
+        values = {k: v for k, v in numbers if _finite(v) and 0 <= v <= 1 and "_stderr" not in k}
         name = next((key for m in wanted for key in values if m in (key, *key.split(",")[: 2 if metric else 1])), None)
         others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
         if name:

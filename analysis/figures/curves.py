@@ -222,13 +222,20 @@ def _draw(
 TRIES = (1, 2, 4, 8, 16, 32)
 
 
+#: more panels than these would be too small to read: a panel a block shows the average over its benchmarks then
+MOST_PANELS = 3
+
+
 def pass_at_k(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw a panel a benchmark: the chance that one of k samples is correct, minus the reference's."""
+    """Draw the chance that one of k samples is correct, minus the reference's: a panel a benchmark or a block."""
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _chances(block, study)])
     if frame["difference"].isna().all():
         return style.nothing(f"No method of this study is compared with {study.reference}.")[0], frame
     places = [(block, name, title) for block in study.blocks for name, title in block.benchmarks]
+    if len(places) > MOST_PANELS:
+        several = [(block, len(block.benchmarks)) for block in study.blocks]
+        places = [(b, results.AVERAGE, f"{n} benchmarks") if n > 1 else (b, *b.benchmarks[0]) for b, n in several]
     fig, panels = style.grid(frames.caption(study, "pass_at_k"), len(places), left=minus(study, "pass@k"))
     for axes, (block, benchmark, title) in zip(panels, places, strict=True):
         differences(axes, frames.of_block(frame, block, benchmark=benchmark), block, "k")
@@ -239,18 +246,23 @@ def pass_at_k(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 
 def _chances(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
-    """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems, the difference."""
+    """Yield a row a method, benchmark and k: the mean over seeds with its interval for new problems, the difference.
+
+    Several benchmarks have a further row, their average.
+    """
     rows = results.collect(block, study)
     reference = rows.get(study.reference)
+    parts = {name: [name] for name, _ in block.benchmarks}
+    parts |= {results.AVERAGE: [*parts]} if len(parts) > 1 else {}
     for result in rows.values():
-        for name, outcomes in result.outcomes.items():
-            for k in (k for k in TRIES if k <= outcomes.samples):
-                chances, differs = outcomes.pass_at(k), None
+        for part, names in parts.items():
+            for k in (k for k in TRIES if k <= min(result.outcomes[name].samples for name in names)):
+                chances, differs = [result.outcomes[name].pass_at(k) for name in names], None
                 if reference and result is not reference:
-                    other = Side([reference.outcomes[name].pass_at(k)], reference.seeds)
-                    differs = statistics.difference(Side([chances], result.seeds), other).tested
-                mean = text.points(statistics.mean_over_seeds(chances).problems, "mean", "low", "high")
-                keys = {**block.keys(result.method), "benchmark": name, "k": k}
+                    other = Side([reference.outcomes[name].pass_at(k) for name in names], reference.seeds)
+                    differs = statistics.difference(Side(chances, result.seeds), other).tested
+                mean = text.points(statistics.mean_over_seeds(*chances).problems, "mean", "low", "high")
+                keys = {**block.keys(result.method), "benchmark": part, "k": k}
                 yield keys | mean | text.columns("difference", differs, "low", "high")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from analysis import paper, reading, results, statistics, style, text
@@ -19,11 +20,13 @@ from analysis.study import Block, StudyFile, evaluated
 FEWEST = 3
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
-REFERENCE, METHOD, LOW_RATE = "grpo", "bapo", "rate_5e-5"  # the others are at 2e-4
+REFERENCE, METHOD = "grpo", "bapo"
+HALF_RATE, LOW_RATE = "rate_1e-4", "rate_5e-5"  # the others are at 2e-4
 #: BAPO's row, GRPO's row -> heading, colour; in the order of the picture
 PAIRS = {
     (METHOD, REFERENCE): ("As in the paper's Table 1: as many steps, a tenth more samples", style.ORANGE),
     (f"{METHOD}+rollouts", REFERENCE): ("As many samples", style.VERMILLION),
+    (f"{METHOD}+rollouts+{HALF_RATE}", f"{REFERENCE}+{HALF_RATE}"): ("As many samples, a rate of 1e-4", style.PURPLE),
     (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+{LOW_RATE}"): ("As many samples, a rate of 5e-5", style.PURPLE),
     (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+whole_batch+{LOW_RATE}"): (
         "As many samples, a rate of 5e-5, GRPO with the authors' one update a step",
@@ -103,11 +106,17 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
 
 
 def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM) -> list[Path]:
-    """Write the picture and its data under the name ``stem``. Raises UserError naming a broken run."""
-    frame = data(studies)
-    with style.settings():
-        fig = _figure(frame) if len(frame) else style.nothing("No study here has two runs of BAPO and two of GRPO.")[0]
-        return style.save(fig, frame, out, stem, TITLE)
+    """Write the picture and its data as ``stem``, then as STEM_dark for pages with a dark background.
+
+    Raises UserError naming a broken run.
+    """
+    frame, files = data(studies), []
+    for name, night in ((stem, False), (f"{stem}_dark", True)):
+        with style.settings(night):
+            empty = "No study here has two runs of BAPO and two of GRPO."
+            fig = _figure(frame) if len(frame) else style.nothing(empty)[0]
+            files += style.save(fig, frame, out, name, TITLE)
+    return files
 
 
 def _figure(frame: pd.DataFrame) -> Figure:
@@ -115,7 +124,8 @@ def _figure(frame: pd.DataFrame) -> Figure:
     shown = [pair for pair in PAIRS if pair in set(pairs)]
     places = frame.index + 1.4 * pairs.map(shown.index) + 1  # a heading stands above each pair
     fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
-    axes.axvline(0, color=style.DARK, linewidth=0.8, zorder=1)
+    ink, background = rcParams["text.color"], rcParams["axes.facecolor"]
+    axes.axvline(0, color=rcParams["axes.edgecolor"], linewidth=0.8, zorder=1)
     for pair in shown:
         heading, colour = PAIRS[pair]
         rows = frame[pairs == pair]
@@ -129,7 +139,7 @@ def _figure(frame: pd.DataFrame) -> Figure:
                 "linewidth": 2.4 if mark == "s" else 1.2,
             }
             style.whiskers(axes, rows["points"][of], at[of], ends, **look)
-        axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=style.BLACK)
+        axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=ink)
         axes.annotate(
             heading,
             (0, at.min() - 0.9),
@@ -137,7 +147,7 @@ def _figure(frame: pd.DataFrame) -> Figure:
             va="center",
             weight="bold",
             fontsize=7.5,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            bbox={"facecolor": background, "edgecolor": "none", "pad": 1},
         )
     names = frame["task"] + ", " + frame["model"] + " (" + frame["runs"].astype(str) + ")"
     axes.set_yticks(places, names)

@@ -126,7 +126,9 @@ def _whole(latex: str) -> Form:
         raise Unreadable("empty")
     if len(pieces) == 1:
         return _part(pieces[0])
-    whole = _list(pieces, "list", latex)
+    whole, united = _list(pieces, "list", latex), re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", latex)
+    if "=" in united and "," not in united:  # n = 1,234 and 1,000 + 234 = 1,234, and lists to whoever writes them so
+        return replace(_part(united), other=whole)
     number = numbers.read(latex)
     if number is not None:  # 1,234 is a number, and the list of 1 and 234 to whoever writes it so
         return _form("number", latex, number=number, other=whole)
@@ -252,10 +254,10 @@ def _equation(latex: str) -> Form | None:
     left, last = sides[0], sides[-1]
     if len(sides) > 2 or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left)):
         # a chain, or arithmetic worked out: what it ends in is the answer
+        steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
         if _is_name(left):
-            return _form("equation", f"{left}={last}", parts=(_whole(last),), name=compact(left))
+            return _form("equation", f"{left}={last}", parts=(replace(_whole(last), steps=steps),), name=compact(left))
         if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
-            steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
             return replace(_whole(last), steps=steps) if "," not in left else None
     return _form("equation", latex, parts=(_whole(last),), name=compact(left) if _is_name(left) else None)
 

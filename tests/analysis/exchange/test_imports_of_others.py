@@ -147,6 +147,8 @@ REWARD = '"critic/score/mean": '
         f'{{"step": 1.5, {REWARD}0.5}}',
         f'{{"step": -1e30, {REWARD}0.5}}',
         f'{{"step": 7, {REWARD}NaN}}',
+        f'{{"step": 7, {REWARD}true}}',
+        f'{{"step": true, {REWARD}0.5}}',
         f'{{"step": 7, {REWARD}-Infinity}}',
         "step:7 - critic/score/mean:nan",
         "{'step': 7, 'reward': inf}",

@@ -60,5 +60,5 @@ def test_three_kinds_of_base_model_of_a_task_are_pooled(tmp_path: Path) -> None:
 
 
 def test_studies_without_both_methods_say_so(tmp_path: Path) -> None:
-    *_, svg, _ = overview.write([a_study(tmp_path, {"tiny": 0}, ("grpo",), 2, "one")], tmp_path / "out")
+    svg = overview.write([a_study(tmp_path, {"tiny": 0}, ("grpo",), 2, "one")], tmp_path / "out")[2]
     assert "No study here" in svg.read_text()
