@@ -141,7 +141,7 @@ def _claims(options: argparse.Namespace) -> Made:
 def _overview(options: argparse.Namespace) -> Made:
     from analysis.figures import overview
 
-    return Made(overview.write([study.load(file) for file in options.study], options.out), options.study)
+    return Made(overview.write([study.load(file) for file in options.study], options.out, night=True), options.study)
 
 
 def _count(text: str) -> int:

@@ -105,17 +105,17 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
         }
 
 
-def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM) -> list[Path]:
-    """Write the picture and its data as ``stem``, then as STEM_dark for pages with a dark background.
+def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM, night: bool = False) -> list[Path]:
+    """Write the picture and its data under the name ``stem``.
 
-    Raises UserError naming a broken run.
+    night: also as STEM_dark, for pages with a dark background. Raises UserError naming a broken run.
     """
     frame, files = data(studies), []
-    for name, night in ((stem, False), (f"{stem}_dark", True)):
-        with style.settings(night):
+    for dark in (False, True)[: 1 + night]:
+        with style.settings(dark):
             empty = "No study here has two runs of BAPO and two of GRPO."
             fig = _figure(frame) if len(frame) else style.nothing(empty)[0]
-            files += style.save(fig, frame, out, name, TITLE)
+            files += style.save(fig, frame, out, f"{stem}_dark" if dark else stem, TITLE)
     return files
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.image import imread
 from support.runs import place, write_run, write_study
 
 from analysis import study
@@ -43,8 +44,10 @@ def test_a_row_is_a_budget_and_a_kind_of_base_with_the_most_runs(tmp_path: Path)
     ]
     # eighths: 2, 2, then 1, 2 more than GRPO, on two problems
     assert frame["points"].tolist() == pytest.approx([100 * 7 / 4 / 8, 100 * (2 + 2 + 1 + 2 + 2 + 2) / 6 / 8])
-    written = overview.write([few, more], tmp_path / "out")
+    written = overview.write([few, more], tmp_path / "out", night=True)
     assert {file.suffix for file in written} == {".pdf", ".png", ".svg", ".csv"}
+    light, dark = (imread(tmp_path / "out" / f"bapo_minus_grpo{name}.png") for name in ("", "_dark"))
+    assert light.shape == dark.shape and light[0, 0, :3].min() > 0.9 > 0.1 > dark[0, 0, :3].max()
     assert pd.read_csv(tmp_path / "out" / "bapo_minus_grpo.csv")["paper"].notna().tolist() == [True, False]
 
 
