@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import ROOT
 from support.runs import write_study
 from support.simulated import MODEL, write_simulated
 
@@ -16,8 +17,10 @@ from analysis.__main__ import main
 from analysis.beyond import checkpoints as choice
 from analysis.beyond import tuning
 from analysis.beyond.theory import step_terms, worst_k2
+from analysis.exchange import evidence
 from analysis.study import load, merged
 from bapo.errors import UserError
+from bapo.experiments.studies import study_file
 from bapo.store.files import read_json, write_json
 
 STEPS = (25, 50, 75)
@@ -143,6 +146,20 @@ def test_of_two_that_are_near_the_one_with_fewer_changes() -> None:
     }
     assert tuning.near(scores) == [("v2", "rate"), ("v2",), ("rate",)]
     assert tuning.choose(scores) == ("v2",)  # the higher of the two with one change
+
+
+def test_table_1_has_the_choices_of_the_published_tuning(tmp_path: Path) -> None:
+    """Ablations have their method's, and the study of more seeds the same."""
+    study = load(evidence.unpack(ROOT / "evidence" / "laptop" / "tuning.zip", tmp_path))
+    chosen: dict[str, dict[str, str]] = {}
+    for block in study.blocks:
+        rows = [next(row for row in of if row["chosen"]) for of in tuning.candidates(block, study)]
+        pairs = dict(str(row["candidate"]).partition("+")[::2] for row in rows)
+        pairs |= dict.fromkeys(("bapo_without_x2", "bapo_without_x3"), pairs["bapo"])
+        chosen[block.task] = {method: variants for method, variants in pairs.items() if variants}
+    for name in ("table1", "table1_seeds"):
+        for part in study_file(name).scales["laptop"]:
+            assert part.tuned == {m: v for m, v in chosen[part.task].items() if m in part.methods}, (name, part.task)
 
 
 def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path) -> None:
