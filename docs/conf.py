@@ -42,8 +42,15 @@ def contents() -> str:
     return found + "```\n"
 
 
+#: a picture and its dark copy, as a forge reads them
+PICTURE = re.compile(r'<picture><source \S+ \S+ srcset="([^"]+)"><img\salt="([^"]+)" src="([^"]+)"></picture>')
+#: the same for the theme
+IMAGES = "```{image} \\3\n:class: only-light\n:alt: \\2\n```\n```{image} \\1\n:class: only-dark\n:alt: \\2\n```"
+
+
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """Append the sidebar to the first page: a forge would show the directives as code."""
+    source[0] = PICTURE.sub(IMAGES, source[0])
     if name == root_doc:
         source[0] += f"\n\n{contents()}"
 

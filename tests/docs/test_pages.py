@@ -31,7 +31,8 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+    text = prose(page)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'\bsrc(?:set)?="([^"]+)"', text):
         if OUTSIDE.fullmatch(target):
             continue
         assert ":" not in target, f"{target}: only links of a known form lead outside of the checkout"
