@@ -225,9 +225,15 @@ class CheckpointConfig(Node):
 
 
 class TrackingConfig(Node):
-    kind: Literal["wandb", "none"] = "none"  # where a training is logged, too
+    kind: Literal["wandb", "trackio", "none"] = "none"  # where a training is logged, too
     mode: Literal["offline", "online", "disabled"] = "offline"  # wandb's
     project: str = "bapo"  # its name there
+
+    @model_validator(mode="after")
+    def _local(self) -> Self:
+        if self.kind == "trackio" and self.mode != "offline":
+            raise wrong(None, "tracking.mode", self.mode, "leave it alone, as trackio logs here, or take wandb")
+        return self
 
 
 class PathsConfig(Node):

@@ -68,12 +68,10 @@ class Settings(Part):
     device: Literal["auto", "cpu", "cuda"] | None = None  # of runs and evaluations; None: auto
     results: Folder = "results"  # the folder of all results
     data_folder: Folder | None = None  # a folder with local copies of the hub's data sets
-    tracking: Literal["wandb", "none"] | None = None  # where trainings are logged, too; None: nowhere
+    tracking: Literal["wandb", "trackio", "none"] | None = None  # where trainings are logged, too; None: nowhere
     methods: Distinct[Text] = ()  # names, in place of the study's
     seeds: Distinct[Seed] = ()  # of training, in place of the study's
-    trials: Annotated[int, Field(ge=1, le=10**5)] | None = (
-        None  # number of a free sweep's trials, in place of the sweep's
-    )
+    trials: Annotated[int, Field(ge=1, le=10**5)] | None = None  # of a free sweep, in place of the sweep's
     warm: bool = True  # whether jobs start as children of one process (bapo/warm)
     progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print
     #: a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example

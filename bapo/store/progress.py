@@ -1,4 +1,4 @@
-"""What a job tells while it works: its progress on stderr, and its metrics to wandb. The run directory has both."""
+"""What a job tells while it works: progress on stderr, metrics to wandb or trackio. The run directory has both."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -65,38 +66,25 @@ class Progress(tqdm):
 
 
 class Tracking:
-    """Keeps a wandb run in the run directory, offline by default; without ``tracking=wandb`` it records nothing.
+    """Keeps a run of wandb or trackio, on this machine by default; with ``tracking=none`` it records nothing.
 
-    Its id is the run's identity, and it begins with the rows that a resumed run has already, since wandb loses what it
-    has not yet written when its process is killed. Online, wandb drops the steps that it has.
+    A run is one curve: its id or name has the run's identity, and it begins with the rows that a resumed run has
+    already, since both lose what they have not yet written when their process is killed.
     """
 
     def __init__(self, config: Config, folder: Path, identity: str, rows: Iterable[Json]) -> None:
         self.run = None
-        if config.tracking.kind != "wandb":
+        kind = config.tracking.kind
+        if kind == "none":
             return
-        # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
-        os.environ.setdefault("WANDB_MODE", config.tracking.mode)
-        os.environ.setdefault("WANDB_SILENT", "true")
-        require_extra("wandb", "wandb")
-        import wandb
-
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in folder.glob("wandb/offline-run-*"):  # this one holds their steps; one cut short ends `wandb sync`
-            shutil.rmtree(part)
-        # the packages are in the manifest; listing all takes 0.25 s
-        quiet = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False)
-        self.run = wandb.init(
-            dir=str(folder),
-            id=identity,
-            # offline, a part that is synced replaces an earlier one, as it has all steps
-            resume="allow" if config.tracking.mode == "online" else None,
-            mode=config.tracking.mode,
+        require_extra(kind, kind)
+        self.run = {"wandb": _wandb, "trackio": _trackio}[kind](
+            config,
+            folder,
+            identity,
             project=config.tracking.project,
             group=f"{config.scale.name}/{config.task.name}/{config.model.name}",
-            name=f"{config.method.name}-seed{config.seed}",
             config={**plain(config), "identity": identity},
-            settings=quiet,
         )
         for row in rows:
             self.log(row)
@@ -108,4 +96,51 @@ class Tracking:
 
     def finish(self) -> None:
         if self.run:
-            self.run.finish()
+            with redirect_stdout(sys.stderr):
+                self.run.finish()
+
+
+def _wandb(config: Config, folder: Path, identity: str, /, **said: Any) -> Any:
+    """Start a run in the run directory, offline by default. Online, wandb drops the steps that it has."""
+    # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
+    os.environ.setdefault("WANDB_MODE", config.tracking.mode)
+    os.environ.setdefault("WANDB_SILENT", "true")
+    import wandb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in folder.glob("wandb/offline-run-*"):  # this one holds their steps; one cut short ends `wandb sync`
+        shutil.rmtree(part)
+    # the packages are in the manifest; listing all takes 0.25 s
+    quiet = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False)
+    return wandb.init(
+        dir=str(folder),
+        id=identity,
+        name=f"{config.method.name}-seed{config.seed}",
+        # offline, a part that is synced replaces an earlier one, as it has all steps
+        resume="allow" if config.tracking.mode == "online" else None,
+        mode=config.tracking.mode,
+        settings=quiet,
+        **said,
+    )
+
+
+def _trackio(config: Config, folder: Path, identity: str, /, **said: Any) -> Any:
+    """Start a run in the database ``trackio`` of all results, or in TRACKIO_DIR, and drop the rows that it has."""
+    os.environ.setdefault("TRACKIO_DIR", str(Path(config.paths.results, "trackio").resolve()))
+    for variable in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
+        os.environ.pop(variable, None)
+    import trackio
+    from trackio import fragments
+
+    trackio.run.Run._get_username = lambda run: None  # it asks the hub
+    fragments.import_inbox_dir()  # what runs wrote beside the database, on a network's disk
+    with redirect_stdout(sys.stderr):
+        run = trackio.init(
+            name=f"{config.method.name}-seed{config.seed}-{identity}",
+            resume="allow",
+            auto_log_cpu=False,
+            auto_log_gpu=False,
+            **said,
+        )
+    trackio.api.Run(run.project, run.name, run.id).delete()
+    return run

@@ -25,6 +25,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 #: {distribution: version} of the published numbers
 EXACT = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+#: the extras that are installed with them
+EXTRAS = [extra for extra in PROJECT["optional-dependencies"] if extra != "trackio"]
 #: modules that a requirement of another name brings
 BROUGHT = {
     "PIL": "pillow",
@@ -49,7 +51,7 @@ def asked(*extras: str) -> dict[str, Requirement]:
 def test_the_constraints_hold_all_that_is_installed_with_them() -> None:
     """The package, its extras and what they need in turn, as far as it is installed here."""
     names, missing = {canonicalize_name(PROJECT["name"])}, []
-    todo = list(asked(*PROJECT["optional-dependencies"]))
+    todo = list(asked(*EXTRAS))
     while todo:
         name = todo.pop()
         if name in names:
@@ -69,7 +71,7 @@ def test_the_conda_environment_takes_the_constraints() -> None:
 
 
 def test_the_versions_of_the_published_numbers_lie_in_the_ranges() -> None:
-    for name, requirement in asked(*PROJECT["optional-dependencies"]).items():
+    for name, requirement in asked(*EXTRAS).items():
         assert name == "bapo-reproduction" or EXACT[name] in requirement.specifier, name
 
 
@@ -89,7 +91,7 @@ def test_what_is_imported_is_asked_for_and_the_reverse() -> None:
                 found.add(str(node.module).partition(".")[0])
     found -= {"bapo", "analysis", *sys.stdlib_module_names}
     names = {canonicalize_name(BROUGHT.get(module, module)) for module in found}
-    mine = set(asked("authors", "crates", "gguf", "gym", "slurm", "wandb"))
+    mine = set(asked("authors", "crates", "gguf", "gym", "slurm", "trackio", "wandb"))
     assert names - set(asked("verl")) - mine == set()
     assert mine - names == FOR_OTHERS
 

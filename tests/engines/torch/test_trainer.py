@@ -21,6 +21,7 @@ import pytest
 from support.late import LATE
 from support.paths import ROOT
 from support.runs import without_a_line
+from support.trackio import needs_trackio
 
 from bapo.__main__ import main
 from bapo.errors import UserError
@@ -204,7 +205,7 @@ def test_kill_and_resume_bit_for_bit(
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
 
 
-#: a training without tracking, then one with wandb that is killed when its tenth step begins
+#: a training without tracking, then one with it that is killed when its tenth step begins
 KILLED = """
 import os, signal, sys
 from bapo.engines.torch import trainer
@@ -213,19 +214,29 @@ step = trainer.Trainer._train_step
 def dying(run, number):
     return os.kill(os.getpid(), signal.SIGKILL) if number == 10 else step(run, number)
 trainer.Trainer._train_step = dying
-trainer.train(compose_config([*sys.argv[1:], "method.name=untracked", "train.steps=1"]))
-assert "wandb" not in sys.modules
-trainer.train(compose_config([*sys.argv[1:], "tracking=wandb"]))
+*untracked, tracking = sys.argv[1:]
+trainer.train(compose_config([*untracked, "method.name=untracked", "train.steps=1"]))
+assert not {"wandb", "trackio"} & set(sys.modules)
+trainer.train(compose_config(sys.argv[1:]))
 """
 
 
-def test_with_wandb_a_killed_run_is_one_curve_and_without_it_is_not_imported(tiny_world: list[str]) -> None:
-    overrides = [o for o in tiny_world if not o.startswith("tracking=")]
-    overrides += ["method=grpo", "seed=71", "train.steps=12", "checkpoint.every=4"]
-    config = compose_config([*overrides, "tracking=wandb"])
-    folder, name = run_directory(config), f"offline-run-*-{train_identity(config)}"
+def cut_short(world: list[str], tracking: str, seed: int) -> list[str]:
+    """The overrides of a tracked run that KILLED has left after nine steps, and its last checkpoint after eight."""
+    overrides = [o for o in world if not o.startswith("tracking=")]
+    overrides += ["method=grpo", f"seed={seed}", "train.steps=12", "checkpoint.every=4", f"tracking={tracking}"]
     killed = subprocess.run([sys.executable, "-c", KILLED, *overrides], capture_output=True, text=True, timeout=900)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    return overrides
+
+
+def curve_of(folder: Path) -> list[tuple[int, float]]:
+    return list(files.read_table(folder / files.STEPS)[["step", "reward_mean"]].itertuples(index=False))
+
+
+def test_with_wandb_a_killed_run_is_one_curve_and_without_it_is_not_imported(tiny_world: list[str]) -> None:
+    config = compose_config(cut_short(tiny_world, "wandb", 71))
+    folder, name = run_directory(config), f"offline-run-*-{train_identity(config)}"
     (first,) = (folder / "wandb").glob(name)
     train(config)
     (part,) = (folder / "wandb").glob(name)
@@ -233,7 +244,33 @@ def test_with_wandb_a_killed_run_is_one_curve_and_without_it_is_not_imported(tin
     inspect = [Path(sys.executable).with_name("wandb"), "leet", "inspect", "--json", part]
     records = map(json.loads, subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines())
     curve = [(r["history"]["item"]["_step"], r["history"]["item"]["reward_mean"]) for r in records if "history" in r]
-    assert curve == list(files.read_table(folder / files.STEPS)[["step", "reward_mean"]].itertuples(index=False))
+    assert curve == curve_of(folder)
+
+
+@needs_trackio
+@pytest.mark.parametrize(("storage", "seed"), [("sqlite", 72), ("jsonl", 73)])
+def test_with_trackio_a_killed_run_is_one_curve_in_the_database_of_all(
+    tiny_world: list[str], storage: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """jsonl: what trackio takes where the results are on a network's disk. No Space is asked for what is kept here."""
+    monkeypatch.setenv("TRACKIO_STORAGE_MODE", storage)
+    monkeypatch.setenv("TRACKIO_SPACE_ID", "nobody/nothing")
+    monkeypatch.delenv("TRACKIO_DIR", raising=False)
+    overrides = cut_short(tiny_world, "trackio", seed)
+    config = compose_config(overrides)
+    train(config)
+
+    from trackio import Api, fragments
+    from trackio.sqlite_storage import SQLiteStorage
+
+    fragments.import_inbox_dir()
+    assert (Path(config.paths.results) / "trackio" / "bapo.db").exists()
+    name = f"grpo-seed{seed}-{train_identity(config)}"
+    (run,) = (run for run in Api().runs("bapo") if run.name == name)
+    rows = SQLiteStorage.get_logs("bapo", run.name, run_id=run.id)
+    assert [(row["step"], row["reward_mean"]) for row in rows] == curve_of(run_directory(config))
+    assert run.config["train"]["steps"] == 12 and run.config["identity"] == train_identity(config)
+    assert run.config["_Group"] == "smoke/countdown/" + config.model.name and run.config["_Username"] is None
 
 
 @pytest.mark.system
