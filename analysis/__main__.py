@@ -89,7 +89,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("overview", _overview, studies, OUT)
 
     license = ("--license", {"metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
-    command("export", _export, RESULTS, path("--out", "ARCHIVE", "a new folder", required=True), license)
+    logbook = ("--trackio", {"action": "store_true", "help": "in place of an archive, a logbook with a page a claim"})
+    command("export", _export, RESULTS, path("--out", "ARCHIVE", "a new folder", required=True), license, logbook)
     command("verify", _verify, path("crate", "ARCHIVE", "the folder of an archive"))
     command("evidence", _evidence, STUDY, OUT)
     command("unpack", _unpack, path("evidence", "FILE.zip", "evidence/SCALE/*.zip", nargs="+"), OUT)
@@ -163,6 +164,11 @@ def _export(options: argparse.Namespace) -> Made:
     if options.out.exists():
         raise UserError(f"{options.out} exists; choose another name, or remove it")
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    if options.trackio:
+        from analysis.exchange import logbook
+
+        count = logbook.write(_studies(crate.homes(options.results)[0]), options.out)
+        return Made(text=f"wrote {options.out}: a logbook of {count} claims; see it with `trackio logbook serve` there")
     packed = crate.collect(options.results)
     sums = crate.write(packed, options.out, options.license or crate.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
