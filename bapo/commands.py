@@ -20,7 +20,7 @@ GROUPS = {
         "grade": "Grade the responses in a JSONL file; print one JSON verdict per line.",
     },
     "Share": {
-        "export": "Pack a scale's results as an archive (RO-Crate).",
+        "export": "Pack a scale's results as an archive (RO-Crate), or its claims as a logbook.",
         "verify": "Check that an archive (RO-Crate) is whole and unchanged (exit status 0) or not (1).",
         "compare": "Compare two results number by number; exit status 0: all agree, 1: not all.",
         "evidence": "Publish a study: pack what tables and figures read of its runs into one file of at most 1 MB.",
@@ -61,7 +61,7 @@ EXAMPLES = {
         "bapo grade --task countdown RESPONSES.jsonl",
         "bapo grade --task mathematics --second math-verify RESPONSES.jsonl",
     ),
-    "export": ("bapo export results/laptop --out my-results", "bapo export results/pocket --out my-pocket"),
+    "export": ("bapo export results/laptop --out my-results", "bapo export results/laptop --out my-logbook --trackio"),
     "verify": ("bapo verify my-results", "bapo verify /downloads/their-results"),
     "compare": ("bapo compare evidence/laptop/table1.zip results/laptop", "bapo compare my-results results/laptop"),
     "evidence": (

@@ -68,7 +68,7 @@ class Settings(Part):
     device: Literal["auto", "cpu", "cuda"] | None = None  # of runs and evaluations; None: auto
     results: Folder = "results"  # the folder of all results
     data_folder: Folder | None = None  # a folder with local copies of the hub's data sets
-    tracking: Literal["wandb", "trackio", "none"] | None = None  # where trainings are logged, too; None: nowhere
+    tracking: Literal["wandb", "trackio", "none"] | None = None  # where trainings are logged, too
     methods: Distinct[Text] = ()  # names, in place of the study's
     seeds: Distinct[Seed] = ()  # of training, in place of the study's
     trials: Annotated[int, Field(ge=1, le=10**5)] | None = None  # of a free sweep, in place of the sweep's
