@@ -1,6 +1,7 @@
 """Write the table of docs/paper_scale.md: ``python benchmarks/paper_scale.py``, with ``single_gpu`` that of its page.
 
-With ``overhead`` it is the table of what BAPO's own work adds to a step of verl's GRPO.
+With ``overhead`` it is the table of what BAPO's own work adds to a step of verl's GRPO, with ``cards`` that of what fits
+cards of 24, 40 and 80 GB.
 
 A row for every run of the scale's listed studies, whatever its seed. Memory a GPU is that by which verl's micro-batches
 are cut, and host memory that of all ranks together (both ``bapo/engines/verl/memory.py``).
@@ -9,13 +10,16 @@ are cut, and host memory that of all ranks together (both ``bapo/engines/verl/me
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import replace
 
+from bapo import methods
 from bapo.engines.verl import memory
 from bapo.errors import UserError
 from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
 from bapo.experiments.order import Cell
+from bapo.experiments.places import options
 from bapo.experiments.schema import Config
 from bapo.plan import costs
 
@@ -23,6 +27,8 @@ from bapo.plan import costs
 LISTED = {"paper": ("table1", "figure5", "figure6", "figure10", "figure16"), "single_gpu": ("table1", "single_gpu")}
 #: GB of the cards that there are
 CARDS = (16, 24, 40, 48, 80)
+#: those that every run of both scales is planned for
+TRIED = (24, 40, 80)
 HEAD = ("model", "method", "for", "GB, training", "GB, generating", "GB, host", "s a step", "steps", "hours")
 
 
@@ -76,6 +82,40 @@ OVERHEAD = (
 )
 
 
+def cells(scale: str) -> list[Cell]:
+    """Return every cell of the studies of a scale, with seed 0."""
+    of_scale = (name for name in options("study") if scale in studies.study_file(name).scales)
+    runs = (cell for name in of_scale for cell in studies.load_study(name, scale).cells)
+    return [*dict.fromkeys(replace(cell, seed=0) for cell in runs)]
+
+
+def cards() -> str:
+    """Return the Markdown of what fits TRIED: of each scale, task and model a row a card, and those with a critic alone.
+
+    A refused run has the memory of its smallest micro-batch, a response of full length.
+    """
+    head = ["scale", "task", "model", "critic", "GPUs", "GB, card", "tokens", "GB, training", "GB, generating", "left, %"]
+    lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- | :-- |" + " --: |" * (len(head) - 4)]
+    rows: dict[tuple[str, ...], Config] = {}
+    for scale in ("single_gpu", "paper"):
+        for cell in cells(scale):
+            config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
+            critic = "yes" if methods.of_run(config).uses_critic else ""
+            rows.setdefault((scale, cell.task, config.model.title, critic), config)
+    for names, config in rows.items():
+        gpus = config.verl.gpus_per_node or 8
+        for card in TRIED:
+            training, generating, _ = memory.gigabytes(config, gpus, card)
+            try:
+                tokens = f"{memory.micro_batch_tokens(config, gpus, memory.asked_tokens(config, gpus), card):,}"
+            except UserError:
+                tokens = "refused"
+            left = 100 * (1 - max(training, generating) / card)
+            numbers = [f"{training:.0f}", f"{generating:.0f}", f"{math.floor(left + 1e-9)}"]
+            lines.append("| " + " | ".join([*names, str(gpus), str(card), tokens, *numbers]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def smallest_card(config: Config) -> int:
     """Return the GB of the smallest of CARDS that a run fits. Raises UserError where it fits none."""
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
@@ -111,8 +151,10 @@ def table(scale: str = "paper") -> str:
     return "\n".join(lines) + "\n"
 
 
+OTHERS = {"overhead": overhead, "cards": cards}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("scale", nargs="?", choices=[*LISTED, "overhead"], default="paper")
+    parser.add_argument("scale", nargs="?", choices=[*LISTED, *OTHERS], default="paper")
     asked = parser.parse_args().scale
-    print(overhead() if asked == "overhead" else table(asked), end="")
+    print(OTHERS[asked]() if asked in OTHERS else table(asked), end="")

@@ -141,6 +141,11 @@ def test_the_page_has_what_bapo_adds() -> None:
     assert all(int(row[-2]) < int(row[-4]) < 50 for row in rows)
 
 
+def test_the_page_has_what_fits_each_card() -> None:
+    page = (ROOT / "docs" / "paper_scale.md").read_text(encoding="utf-8")
+    assert f"\n{paper_scale.cards()}\n" in page, "benchmarks/paper_scale.py cards"
+
+
 # ------------------------------------------------------------------------------------------------ what jobs ask for
 
 AT_LAPTOP = (Settings(), Cell("countdown", "qwen2-112k", "bapo", 1))

@@ -89,19 +89,23 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
 
 def asked_tokens(config: Config, ranks: int) -> int:
     """Count the tokens of a micro-batch on one of ``ranks`` GPUs that the configuration asks for: whole responses."""
-    s, t = config.sampling, config.train
-    rows = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
-    return rows * (s.max_prompt_tokens + s.max_response_tokens)
+    t = config.train
+    return row_tokens(config) * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
+
+
+def row_tokens(config: Config) -> int:
+    """Count the tokens of the longest prompt with the longest response: no micro-batch can be smaller."""
+    return config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
 
 
 def gigabytes(config: Config, ranks: int, card: float = CARD) -> tuple[float, float, float]:
     """Return the GB of one of ``ranks`` GPUs while training and while generating, and of host memory of all ranks.
 
-    The model's sizes are known, and a response fits. card: GB of a GPU.
+    The model's sizes are known. card: GB of a GPU; where no response fits, the first sum is that of one.
     """
     size = memory_of(config, ranks, card)
     assert size is not None
-    micro = min(asked_tokens(config, ranks), size.most_tokens)
+    micro = max(row_tokens(config), min(asked_tokens(config, ranks), size.most_tokens))
     generating = size.generating + config.verl.gpu_memory_utilization * card * GIGABYTE
     host = host_width(config) * (config.model.parameters or 0)
     return size.training(micro) / GIGABYTE, generating / GIGABYTE, host / GIGABYTE
@@ -155,7 +159,7 @@ def micro_batch_tokens(config: Config, ranks: int, tokens: int, card: float) -> 
     needs = memory_of(config, ranks, card)
     if needs is None:
         return tokens
-    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    row = row_tokens(config)
     run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
     if needs.most_tokens < row:
         text = (

@@ -10,10 +10,11 @@ from omegaconf import OmegaConf
 from bapo.engines.verl import memory, verl_config
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.experiments import studies
+from bapo.experiments.order import Cell
 from bapo.experiments.places import file_of, options
 from bapo.experiments.schema import Config
 from bapo.plan import resources
+from benchmarks import paper_scale
 
 #: the paper's models, by how many GPUs of 80 GB hold a run's states and leave vLLM half of each card
 PAPER = {
@@ -25,7 +26,7 @@ PAPER = {
     ("geometry", "qwen2.5-vl-3b"): 2,
     ("geometry", "qwen2.5-vl-7b"): 8,
 }
-SINGLE = studies.load_study("single_gpu", "single_gpu").cells
+CELLS = [(scale, cell) for scale in ("single_gpu", "paper") for cell in paper_scale.cells(scale)]
 
 
 def one(*words: str) -> Config:
@@ -54,12 +55,23 @@ def test_the_papers_runs_on_cards_of_80_gigabytes(task: str, model: str, gpus: i
     assert_fits(config, gpus, 80, there=gpus >= PAPER[task, model])
 
 
-@pytest.mark.parametrize("card", [24, 80])
-@pytest.mark.parametrize("cell", SINGLE, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
-def test_one_card_of_24_or_80_gigabytes(cell, card: int) -> None:
-    """GSM8K and a diagram model in host memory fit both; 1.5 billion parameters are refused at 24 GB."""
-    config = configuration.run_config("single_gpu", cell.task, cell.model, cell.method, cell.seed)
-    assert_fits(config, 1, card, there=card == 80 or cell.task != "countdown")
+@pytest.mark.parametrize(("scale", "cell"), CELLS, ids=lambda part: part if isinstance(part, str) else part.method)
+def test_every_cell_leaves_8_percent_of_a_card_or_is_refused(scale: str, cell: Cell) -> None:
+    """A planned micro-batch is as large as it may be, and no refused run's smallest one fits."""
+    config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
+    gpus, row = config.verl.gpus_per_node or 8, memory.row_tokens(config)
+    asked = memory.asked_tokens(config, gpus)
+    for card in paper_scale.TRIED:
+        needs = memory.memory_of(config, gpus, card)
+        generating = needs.generating + config.verl.gpu_memory_utilization * card * 1e9
+        try:
+            tokens = memory.micro_batch_tokens(config, gpus, asked, card)
+        except UserError:
+            assert max(needs.training(row), generating) > 0.92 * card * 1e9, card
+        else:
+            assert row <= tokens <= asked, card
+            assert max(needs.training(tokens), generating) <= 0.92 * card * 1e9 + 1, card
+            assert tokens == asked or needs.training(tokens + 1) > 0.92 * card * 1e9, card
 
 
 def test_every_model_was_tried() -> None:
@@ -70,7 +82,7 @@ def test_every_model_was_tried() -> None:
         for n, m in files.items()
         if m.kind == "pretrained" and "/" in (OmegaConf.select(m, "path") or "wheel:").split(":")[0]
     }
-    assert {model for _, model in PAPER} | {cell.model for cell in SINGLE} == hub
+    assert {cell.model for _, cell in CELLS} == hub
 
 
 def test_the_reference_lies_in_host_memory_so_that_grpo_on_1_5b_fits_40_gb() -> None:
