@@ -1,7 +1,7 @@
 """Write the table of docs/paper_scale.md: ``python benchmarks/paper_scale.py``, with ``single_gpu`` that of its page.
 
-With ``overhead`` it is the table of what BAPO's own work adds to a step of verl's GRPO, with ``cards`` that of what fits
-cards of 24, 40 and 80 GB.
+With ``overhead`` it is the table of what BAPO's own work adds to a step of verl's GRPO, with ``cards`` that of what
+fits cards of 24, 40 and 80 GB.
 
 A row for every run of the scale's listed studies, whatever its seed. Memory a GPU is that by which verl's micro-batches
 are cut, and host memory that of all ranks together (both ``bapo/engines/verl/memory.py``).
@@ -90,11 +90,11 @@ def cells(scale: str) -> list[Cell]:
 
 
 def cards() -> str:
-    """Return the Markdown of what fits TRIED: of each scale, task and model a row a card, and those with a critic alone.
+    """Return the Markdown of what fits TRIED: a row a card, of each scale, task and model with and without a critic.
 
     A refused run has the memory of its smallest micro-batch, a response of full length.
     """
-    head = ["scale", "task", "model", "critic", "GPUs", "GB, card", "tokens", "GB, training", "GB, generating", "left, %"]
+    head = ["scale", "task", "model", "critic", "GPUs", "GB, card", "tokens", *HEAD[3:5], "left, %"]
     lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- | :-- |" + " --: |" * (len(head) - 4)]
     rows: dict[tuple[str, ...], Config] = {}
     for scale in ("single_gpu", "paper"):

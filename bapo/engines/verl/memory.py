@@ -5,13 +5,15 @@ With P parameters on R ranks (FSDP2 shards everything), vocabulary V, width W, L
 - the policy: 4 of float32 weights, 4 of gradients and 8 of Adam's moments a parameter; a critic costs the same again;
 - the reference policy: nothing but one layer at a time. verl keeps it in host memory, 2 a parameter, pinned, and every
   pass of it streams the model over PCIe once a micro-batch;
-- with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; 2 a parameter are charged for what is
-  gathered of it;
+- with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; of the head and of two layers, what is
+  gathered and its float32 shards on their way, 6 a parameter, are here;
 - one micro-batch with fused log-probabilities: 29 V for each of the 512 tokens whose logits are there at a time, 5 V W
   for the gathered head and its gradient, and 4 L W + 8 I a token for what gradient checkpointing keeps and one layer's
-  activations. torch's own memory tracker finds up to 21% less, and never more (tests/engines/verl);
-- one micro-batch with whole logits (vision models, runs with a critic): 16 V a token, and 17 V for each of the 2,048
-  tokens that the entropy is computed of at a time. The activations of a vision tower are in no sum;
+  activations;
+- one micro-batch with whole logits (vision models, runs with a critic): 13 V + 2 L W a token, and 20 V for each of the
+  2,048 tokens that the entropy is computed of at a time. Every token may be an image's: prompts with diagrams and short
+  responses are packed together. What the vision tower keeps of it is IMAGE;
+- torch's own memory tracker finds up to a quarter less than these sums, and never more (tests/engines/verl);
 - beside all this 3.5 GB: CUDA's contexts, fragments, and what vLLM keeps while it sleeps. On an H200 all of it but
   CUDA graphs took 2.5 GB, of which the trainer's own process had 2.1;
 - vLLM, while it generates: ``verl.gpu_memory_utilization`` of the card, which it gives back before the training.
@@ -38,9 +40,11 @@ BESIDE, BESIDE_GENERATING = 3.5e9, 2.1e9
 TRAINED = 16, 12
 #: bytes for each entry of the vocabulary: so many tokens have their logits at a time, and each takes so many bytes
 FUSED_CHUNK = 512 * 29
-ENTROPY_CHUNK = 2048 * 17
+ENTROPY_CHUNK = 2048 * 20
 #: bytes that whole logits take a token and entry of the vocabulary, with their gradient and the entropy
-LOGITS = 16
+LOGITS = 13
+#: bytes a token of an image: Qwen2.5-VL's towers of 32 layers have four patches of it, 1280 wide
+IMAGE = 420_000
 OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 
 
@@ -74,16 +78,16 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     parameters, sizes = config.model.parameters, config.model.sizes
     if not parameters or sizes is None:
         return None
-    policy = (2, 0) if in_host_memory(config) else TRAINED
-    states, generating = (
-        (actor + critic * _has_critic(config)) * parameters / ranks
-        for actor, critic in zip(policy, TRAINED, strict=True)
-    )
+    shards = [width * parameters / ranks for width in TRAINED]
+    gathered = 6 * (sizes.vocabulary * sizes.width + 2 * parameters / sizes.layers)
+    policy = [gathered, 0] if in_host_memory(config) else shards
+    states, generating = (p + shard * _has_critic(config) for p, shard in zip(policy, shards, strict=True))
     if fused(config):
         batch = (FUSED_CHUNK + 5 * sizes.width) * sizes.vocabulary
         token = 4 * sizes.layers * sizes.width + 8 * sizes.mlp
     else:
-        batch, token = ENTROPY_CHUNK * sizes.vocabulary, LOGITS * sizes.vocabulary
+        batch, token = ENTROPY_CHUNK * sizes.vocabulary, LOGITS * sizes.vocabulary + 2 * sizes.layers * sizes.width
+        token += IMAGE * tasks.get(config.task.name).images
     return Memory(states + batch + BESIDE, token, generating + BESIDE_GENERATING, USED * card * GIGABYTE)
 
 

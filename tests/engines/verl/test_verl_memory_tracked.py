@@ -19,8 +19,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_outputs import CausalLMOutput
+from verl.utils.fsdp_utils import apply_fsdp2
 from verl.utils.torch_functional import entropy_from_logits_with_chunking
 
 from bapo.engines.verl import memory, micro_batch
@@ -29,6 +32,7 @@ from bapo.experiments import compose as configuration
 SMALL, LARGE, COUNTDOWN = ("single_gpu", "mathematics"), ("paper", "mathematics"), ("paper", "countdown")
 #: the heads, which no sum depends on, and whether the model's head is its embedding
 QWEN2_1_5B = {"num_attention_heads": 12, "num_key_value_heads": 2}
+QWEN2_7B = {"num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": False}
 QWEN3 = {"num_key_value_heads": 8, "head_dim": 128}
 MODELS = {
     "qwen2.5-0.5b-instruct": ("Qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2}),
@@ -38,9 +42,13 @@ MODELS = {
     "qwen2.5-math-1.5b": ("Qwen2", QWEN2_1_5B),
     "deepseek-r1-distill-qwen-1.5b": ("Qwen2", {**QWEN2_1_5B, "tie_word_embeddings": False}),
     "qwen3-4b": ("Qwen3", {"num_attention_heads": 32, **QWEN3}),
-    "qwen2.5-math-7b": ("Qwen2", {"num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": False}),
+    "qwen2.5-math-7b": ("Qwen2", QWEN2_7B),
     "qwen3-8b": ("Qwen3", {"num_attention_heads": 32, "tie_word_embeddings": False, **QWEN3}),
+    "qwen2.5-vl-3b": ("Qwen2_5_VL", {"num_attention_heads": 16, "num_key_value_heads": 2}),
+    "qwen2.5-vl-7b": ("Qwen2_5_VL", QWEN2_7B),
 }
+#: of both towers that read images
+TOWER = {"depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420}
 #: how many times the tracker's peak the sum is: small models' head and layers are not at their peaks at one time
 CELLS = [
     ("qwen2.5-0.5b-instruct", *SMALL, "bapo", 1.14),
@@ -52,7 +60,10 @@ CELLS = [
     ("qwen3-4b", *LARGE, "bapo", 1.15),
     ("qwen2.5-math-7b", *COUNTDOWN, "bapo", 1.02),
     ("qwen3-8b", *LARGE, "bapo", 1.10),
-    ("qwen3-4b", *LARGE, "ppo", 1.10),
+    ("qwen3-4b", *LARGE, "ppo", 1.05),
+    ("qwen2.5-vl-3b", "single_gpu", "geometry", "bapo", 1.07),
+    ("qwen2.5-vl-3b", "paper", "geometry", "bapo", 1.02),
+    ("qwen2.5-vl-7b", "paper", "geometry", "bapo", 1.01),
 ]
 #: GB of the card that the micro-batch is planned for
 CARD = 80
@@ -75,11 +86,18 @@ def test_the_sum_is_never_below_the_tracker_and_as_far_above_as_known(
         "num_hidden_layers": sizes.layers,
         "intermediate_size": sizes.mlp,
     }
-    described = getattr(transformers, f"{family}Config")(**{"tie_word_embeddings": True, **shape, **more})
-    critic = not memory.fused(config)
-    found = tracked(described, ranks, tokens, whole=critic)
-    if critic:  # beside it lie the weights and moments of a model as large
+    described = {"tie_word_embeddings": True, **shape, **more}
+    if task == "geometry":
+        rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
+        tied, tower = described.pop("tie_word_embeddings"), {**TOWER, "out_hidden_size": sizes.width}
+        text = {**described, "rope_parameters": rope}
+        described = {"text_config": text, "vision_config": tower, "tie_word_embeddings": tied}
+    described = getattr(transformers, f"{family}Config")(**described)
+    found = tracked(described, ranks, tokens, whole=not memory.fused(config))
+    if method == "ppo":  # beside it lie the weights and moments of a model as large
         found += 12 * config.model.parameters / ranks
+    if memory.in_host_memory(config):  # where the tracker's device is the host, too
+        found -= 16 * config.model.parameters
     expected = memory.memory_of(config, ranks, CARD).training(tokens) - memory.BESIDE
     assert found <= expected == pytest.approx(ratio * found, rel=0.02)
 
@@ -101,17 +119,46 @@ def tracked(config: transformers.PretrainedConfig, ranks: int, tokens: int, whol
 
 
 def _tracked(config: transformers.PretrainedConfig, mesh: DeviceMesh, tokens: int, whole: bool) -> float:
-    model = micro_batch.sharded(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32), mesh)
-    if whole:
-        model.forward = MethodType(type(model).forward, model)
+    if reads := hasattr(config, "vision_config"):
+        model = _reader(config, mesh, tokens)
+    else:
+        model = micro_batch.sharded(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32), mesh)
+        if whole:
+            model.forward = MethodType(type(model).forward, model)
     optimizer, ids = micro_batch.optimiser_of(model), torch.zeros(1, tokens, dtype=torch.long)
+    pixels = {"pixel_values": torch.zeros(4 * tokens, 1176)} if reads else {}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     tracker = FSDPMemTracker(model, optimizer)
-    tracker.track_inputs((ids,))
+    tracker.track_inputs((ids, *pixels.values()))
     with tracker:
-        (_pass_whole if whole else micro_batch.pass_through)(model, ids)
+        (_pass_whole if whole else micro_batch.pass_through)(model, ids, **pixels)
     return sum(device["Total"] for device in tracker.get_tracker_snapshot("peak").values())
+
+
+def _reader(config: transformers.PretrainedConfig, mesh: DeviceMesh, tokens: int) -> transformers.PreTrainedModel:
+    """Return a model whose ``tokens`` are one image's, as verl shards it. Tensors without content have no places."""
+    model = transformers.Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
+    model.train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    transformers.AttentionInterface.register("flash_packed", sdpa_attention_forward)
+    model.model.visual.config._attn_implementation_internal = "flash_packed"  # all patches at once
+    bounds, merged = torch.zeros(2, dtype=torch.int32), torch.zeros(tokens, dtype=torch.long)
+    patches = {"position_ids": torch.zeros(4 * tokens, 2, dtype=torch.long), "window_index": merged}
+    patches |= {"cu_seqlens": bounds, "cu_window_seqlens": bounds, "grid_thw": torch.ones(1, 3, dtype=torch.long)}
+
+    def forward(self, input_ids: Tensor, pixel_values: Tensor, use_cache: bool) -> CausalLMOutput:
+        image = self.model.visual(pixel_values.type(self.model.visual.dtype), **patches).pooler_output
+        words = self.model.get_input_embeddings()(input_ids)
+        read = torch.where(torch.ones_like(words, dtype=torch.bool), image.to(words.dtype), words)
+        places = torch.zeros(3, *input_ids.shape, dtype=torch.long)
+        state = self.model.language_model(inputs_embeds=read, position_ids=places, use_cache=use_cache)[0]
+        return CausalLMOutput(logits=self.lm_head(state))
+
+    model.forward = MethodType(forward, model)
+    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=True)
+    apply_fsdp2(model, {"mesh": mesh, "mp_policy": precision, "reshard_after_forward": True}, {})
+    return model
 
 
 class CrossEntropy(torch.autograd.Function):
@@ -127,8 +174,8 @@ class CrossEntropy(torch.autograd.Function):
         return torch.empty_like(ctx.saved_tensors[0]), None
 
 
-def _pass_whole(model: transformers.PreTrainedModel, tokens: Tensor) -> None:
+def _pass_whole(model: transformers.PreTrainedModel, tokens: Tensor, **pixels: Tensor) -> None:
     """Go forward and backward as verl's engine does with whole logits (FSDPEngineWithLMHead)."""
-    logits = model(input_ids=tokens, use_cache=False).logits.squeeze(0)
+    logits = model(input_ids=tokens, use_cache=False, **pixels).logits.squeeze(0)
     entropy = torch.utils.checkpoint.checkpoint(entropy_from_logits_with_chunking, logits, use_reentrant=True)
     (CrossEntropy.apply(logits, tokens[0]) - 0.001 * entropy).sum().backward()
