@@ -18,6 +18,8 @@ PROCESS = 1000
 #: megabytes for each GPU of a job with pretrained models, eight of which fit into a node of 512 GB: each rank of a
 #: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once
 GPU_SHARE = 60_000
+#: megabytes of it that are for what ``memory.host_width`` counts; where that takes more, a job asks for the rest, too
+HELD = 10_000
 
 #: megabytes of a job with a laptop's model on a GPU, and of vLLM with one on CPU cores
 SCRATCH_ON_GPU, VLLM_ON_CPU = 16_000, 5000
@@ -81,9 +83,7 @@ def _memory(config: Config, gpus: int) -> int:
         if gpus:
             from bapo.engines.verl import memory
 
-            # float32 weights, gradients, Adam's moments and rollout policy take 20 bytes a parameter, the reference 2
-            in_host_memory = 20 * memory.in_host_memory(config) + 2 * methods.of_run(config).needs_reference
-            return GPU_SHARE * gpus + in_host_memory * millions
+            return GPU_SHARE * gpus + max(0, memory.host_width(config) * millions - HELD * gpus)
         return VERL_ON_CPU + (VERL_PARAMETER * millions if config.model.kind == "pretrained" else 0)
     if config.device == "cuda":
         return SCRATCH_ON_GPU

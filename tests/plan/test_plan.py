@@ -85,10 +85,10 @@ def test_cpu_hours_at_laptop_scale_by_hand() -> None:
     cost, step = costs.cost_of("train", Settings(), *LAPTOP, "bapo"), times["step"]["countdown"]
     assert cost.source == costs.MEASURED
     assert cost.cpu_hours == pytest.approx((times["start"] + 150 * step["bapo"]) / 3600)
-    # 6 models of 4 bytes a parameter; tables; where they are kept, two states of 12 bytes, and 4 of the delayed policy
+    # 6 models of 4 bytes a parameter; tables; where they are kept, three states of 12 bytes and 4 of the delayed policy
     assert cost.disk == 112_000 * 6 * 4 + costs.TABLES_BYTES
     kept = costs.cost_of("train", Settings(set=("checkpoint.keep_state=true",)), *LAPTOP, "bapo").disk
-    assert kept == 112_000 * (6 * 4 + 2 * 16) + costs.TABLES_BYTES
+    assert kept == 112_000 * (6 * 4 + 3 * 16) + costs.TABLES_BYTES
     compute = costs.cost_of("train", Settings(), *LAPTOP, "bapo+compute")
     assert compute.cpu_hours == pytest.approx((times["start"] + 150 * times["budget"]["flops"] * step["bapo"]) / 3600)
     # half the responses a step at smoke scale, 12 steps

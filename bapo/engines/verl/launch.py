@@ -46,6 +46,9 @@ RESOLVED, ERROR = "verl.yaml", "error.json"
 TEMPORARY = Path("/tmp")
 #: where Linux says what memory there is, and where Ray's objects lie
 PROC, CGROUPS, SHARED = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
+#: of a control group of version 1 and 2: its limit, what it uses, and in memory.stat what of that are files
+GROUP_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_(?:in)?active_file (\d+)"
+GROUP_2 = "memory.max", "memory.current", r"^(?:in)?active_file (\d+)"
 
 
 def train(config: Config) -> Json:
@@ -108,17 +111,25 @@ def _require_host_memory(config: Config, store: int) -> None:
 
 
 def host_memory() -> float:
-    """Count the bytes of memory that are left on this machine, at most what the process' control groups may have."""
+    """Count the bytes of memory that are left on this machine and to each of the process' control groups."""
     available = re.search(r"^MemAvailable:\s+(\d+)", (PROC / "meminfo").read_text(), re.MULTILINE)
     left = [1024 * int(available[1])] if available else []
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
-        root, name = (CGROUPS, "memory.max") if not controllers else (CGROUPS / "memory", "memory.limit_in_bytes")
+        root = CGROUPS / controllers
         if controllers in ("", "memory"):
             groups = [root / group.lstrip("/"), *(root / parent for parent in Path(group.lstrip("/")).parents)]
-            limits = [folder / name for folder in groups if (folder / name).is_file()]
-            left += [int(text) for text in (limit.read_text().strip() for limit in limits) if text != "max"]
+            left += [_left_to(folder, *(GROUP_1 if controllers else GROUP_2)) for folder in groups]
     return min(left, default=math.inf)
+
+
+def _left_to(group: Path, limit: str, used: str, cache: str) -> float:
+    """Count the bytes that a control group may still take. Files that Linux keeps for it in memory give way."""
+    limits, uses, kept = (group / name for name in (limit, used, "memory.stat"))
+    if not limits.is_file() or (most := limits.read_text().strip()) == "max":
+        return math.inf
+    files = re.findall(cache, kept.read_text(), re.MULTILINE) if kept.is_file() else []
+    return int(most) - (int(uses.read_text()) if uses.is_file() else 0) + sum(map(int, files))
 
 
 def _remove_stale_work() -> None:

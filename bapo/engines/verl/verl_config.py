@@ -225,7 +225,10 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     # trainer; actors without a reservation need a free one to be placed. With fewer, Ray waits for ever
     least = units + 1 + 3 * gpus + 1 + 2
     # from 7B on, one replica of vLLM is spread over two GPUs where they come in pairs
-    spread = 2 if (config.model.parameters or 0) >= 6e9 and gpus % 2 == 0 else 1
+    spread = _rollout(config, "tensor_model_parallel_size") or (
+        2 if (config.model.parameters or 0) >= 6e9 and gpus % 2 == 0 else 1
+    )
+    batched = _rollout(config, "max_num_batched_tokens") or max(8192 if device == "cuda" else 512, row)
     steps = getattr(method.config, "v", 1) if config.verl.rollout_window else 1
     responses = math.ceil(t.batch_size * t.group_size * steps * spread / gpus)  # of a replica
     return {
@@ -245,9 +248,9 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch
         "attention": "flash_attention_2" if flash_attention() else "sdpa",
         "bucket": SMALL_BUCKET if device == "cuda" and card(config) < SMALL else BUCKET,
-        "batched_tokens": max(8192 if device == "cuda" else 512, row),
+        "batched_tokens": batched,
         "tensor_parallel": spread,
-        "sequences": min(max(responses, FEWEST), MOST),
+        "sequences": min(max(responses, FEWEST), MOST, batched),  # more than batched tokens vLLM refuses
         "storage_units": units,
         "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), least),
         "validation_batch": max(1, held // config.probe.samples),
@@ -256,6 +259,11 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "agent_workers": max(2, gpus),  # two served one H200, and eight are verl's default
         "agent_loops": str(BASE.with_name("agent_loops.yaml")),
     }
+
+
+def _rollout(config: Config, key: str) -> int | None:
+    """Return what ``verl.overrides`` says of the rollout engine."""
+    return OmegaConf.select(OmegaConf.create(config.verl.overrides), f"actor_rollout_ref.rollout.{key}")
 
 
 def as_yaml(config: Config) -> str:

@@ -126,6 +126,16 @@ def test_there_must_be_room_for_three_states(
         ("0::/", {}, 50e9),
         ("0::/job/step", {"job/memory.max": "30000000000", "job/step/memory.max": "max"}, 30e9),
         ("0::/job", {"job/memory.max": "70000000000"}, 50e9),
+        ("0::/job", {"job/memory.max": "60000000000", "job/memory.current": "25000000000"}, 35e9),
+        (
+            "7:memory:/job",
+            {
+                "memory/job/memory.limit_in_bytes": "60000000000",
+                "memory/job/memory.usage_in_bytes": "25000000000",
+                "memory/job/memory.stat": "active_file 7\ntotal_active_file 1000\ntotal_inactive_file 5000000000\n",
+            },
+            40e9 + 1000,
+        ),
         ("7:memory:/job", {"memory/job/memory.limit_in_bytes": "20000000000"}, 20e9),
         ("5:cpu,cpuacct:/job\n0::/", {"job/memory.max": "1"}, 50e9),
     ],
@@ -133,7 +143,7 @@ def test_there_must_be_room_for_three_states(
 def test_host_memory_is_the_machines_within_the_limits_of_its_groups(
     groups: str, files: dict[str, str], left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm limits a job and its steps; version 1 of control groups has a folder for memory."""
+    """Slurm limits a job and its steps; version 1 of control groups has a folder for memory. Files give way."""
     monkeypatch.setattr(launch, "PROC", tmp_path / "proc")
     monkeypatch.setattr(launch, "CGROUPS", tmp_path / "groups")
     told = {"proc/meminfo": "MemTotal: 97656250 kB\nMemAvailable: 48828125 kB\n", "proc/self/cgroup": f"{groups}\n"}

@@ -200,6 +200,11 @@ def test_micro_batch_and_bucket_without_flash_attn_and_on_small_cards(monkeypatc
     [
         ("scale=paper task=countdown model=qwen2.5-math-1.5b", 256),  # 256 x 8 on eight replicas
         ("scale=paper task=countdown model=qwen2.5-math-7b", 512),  # on four
+        (
+            f"scale=paper task=countdown model=qwen2.5-math-7b verl.overrides.{ROLLOUT}.tensor_model_parallel_size=4",
+            1024,
+        ),
+        (f"scale=paper task=countdown model=qwen2.5-math-7b verl.overrides.{ROLLOUT}.max_num_batched_tokens=300", 300),
         ("scale=paper task=mathematics model=qwen3-8b", 512),
         ("scale=paper task=mathematics model=qwen3-8b verl.rollout_window=true", 1024),  # 2,560 of five steps
         ("scale=single_gpu task=countdown model=qwen2.5-1.5b", 512),  # 64 x 8 on one
