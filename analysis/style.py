@@ -72,7 +72,7 @@ def method_line(method: str, index: int = 0) -> dict[str, Any]:
 
 
 #: what paper.mplstyle has otherwise, for pages with a dark background
-NIGHT = {"grid.color": "#30363D"}
+NIGHT: Any = {"grid.color": "#30363D"}
 NIGHT |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#0D1117")
 NIGHT |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#E6EDF3")
 

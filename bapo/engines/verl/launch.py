@@ -113,7 +113,7 @@ def _require_host_memory(config: Config, store: int) -> None:
 def host_memory() -> float:
     """Count the bytes of memory that are left on this machine and to each of the process' control groups."""
     available = re.search(r"^MemAvailable:\s+(\d+)", (PROC / "meminfo").read_text(), re.MULTILINE)
-    left = [1024 * int(available[1])] if available else []
+    left: list[float] = [1024 * int(available[1])] if available else []
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         root = CGROUPS / controllers
