@@ -142,5 +142,6 @@ def _trackio(config: Config, folder: Path, identity: str, /, **said: Any) -> Any
             auto_log_gpu=False,
             **said,
         )
+    trackio.context_vars.current_run.set(None)  # it would be finished once more, on stdout, when the process ends
     trackio.api.Run(run.project, run.name, run.id).delete()
     return run

@@ -16,7 +16,9 @@ from bapo.store.files import read_json
 
 
 @needs_trackio
-def test_a_page_a_claim_and_the_sums_of_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trackio_reads_a_page_a_claim_and_the_sums_of_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Also beside a logbook of the reader's own, which stays as it is."""
     from trackio import logbook
 
