@@ -10,7 +10,7 @@ With P parameters on R ranks (FSDP2 shards everything), vocabulary V, width W, L
 - one micro-batch with fused log-probabilities: 29 V for each of the 512 tokens whose logits are there at a time, 5 V W
   for the gathered head and its gradient, and 4 L W + 8 I a token for what gradient checkpointing keeps and one layer's
   activations;
-- one micro-batch with whole logits (vision models, runs with a critic): 13 V + 2 L W a token, and 20 V for each of the
+- one micro-batch with whole logits (vision models, runs with a critic): 16 V + 2 L W a token, and 17 V for each of the
   2,048 tokens that the entropy is computed of at a time. Every token may be an image's: prompts with diagrams and short
   responses are packed together. What the vision tower keeps of it is IMAGE;
 - torch's own memory tracker finds up to a quarter less than these sums, and never more (tests/engines/verl);
@@ -40,9 +40,9 @@ BESIDE, BESIDE_GENERATING = 3.5e9, 2.1e9
 TRAINED = 16, 12
 #: bytes for each entry of the vocabulary: so many tokens have their logits at a time, and each takes so many bytes
 FUSED_CHUNK = 512 * 29
-ENTROPY_CHUNK = 2048 * 20
+ENTROPY_CHUNK = 2048 * 17
 #: bytes that whole logits take a token and entry of the vocabulary, with their gradient and the entropy
-LOGITS = 13
+LOGITS = 16
 #: bytes a token of an image: Qwen2.5-VL's towers of 32 layers have four patches of it, 1280 wide
 IMAGE = 420_000
 OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"

@@ -97,12 +97,12 @@ def test_the_reference_lies_in_host_memory_so_that_grpo_on_1_5b_fits_40_gb() -> 
 
 
 #: what a GPU takes while it trains, by hand: 16 P / R; of a micro-batch 14,848 V + 5 V W and 4 L W + 8 I a token, or
-#: with whole logits 40,960 V and 13 V + 2 L W a token, and of a critic 16 P / R more, of images 420,000; 3.5 GB beside
+#: with whole logits 34,816 V and 16 V + 2 L W a token, and of a critic 16 P / R more, of images 420,000; 3.5 GB beside
 BY_HAND = [
     ("mathematics", "qwen3-0.6b", "bapo", 1, 1000, 16 * 5.96e8 + 151_936 * (14_848 + 5 * 1024) + 1000 * 139_264),
     ("mathematics", "qwen3-8b", "grpo", 8, 6144, 2 * 8.19e9 + 151_936 * (14_848 + 5 * 4096) + 6144 * 688_128),
-    ("mathematics", "qwen3-4b", "ppo", 8, 6144, 4 * 4.02e9 + 151_936 * (40_960 + 13 * 6144) + 6144 * 184_320),
-    ("geometry", "qwen2.5-vl-3b", "bapo", 2, 5120, 8 * 3.75e9 + 151_936 * (40_960 + 13 * 5120) + 5120 * 567_456),
+    ("mathematics", "qwen3-4b", "ppo", 8, 6144, 4 * 4.02e9 + 151_936 * (34_816 + 16 * 6144) + 6144 * 184_320),
+    ("geometry", "qwen2.5-vl-3b", "bapo", 2, 5120, 8 * 3.75e9 + 151_936 * (34_816 + 16 * 5120) + 5120 * 567_456),
 ]
 
 
