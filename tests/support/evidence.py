@@ -15,19 +15,22 @@ from bapo.validate import parse_yaml
 from support.pages import FENCE
 
 MARK = re.compile(r"<!-- evidence: (\S+) (\S+) -->")
+#: of a table that is computed, and compared with what this command prints by a test beside the command's code
+COMPUTED = re.compile(r"<!-- python benchmarks/\S+\.py .*-->")
 #: a number that is measured, such as -1.4 or 25.9%; neither a version nor the number of a paper
 DECIMAL = re.compile(r"(?<![\w.])[-+]?\d{1,3}\.\d{1,2}(?![\d.])")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page. place, product: what the comment above it names; "" without one."""
+    """A table of a page. place, product: what the comment above it names, "" without one; computed: a command."""
 
     page: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     place: str = ""
     product: str = ""
+    computed: bool = False
 
     def __str__(self) -> str:
         return f"{self.page}: {' | '.join(self.header)}"
@@ -35,22 +38,24 @@ class Table:
     @property
     def measured(self) -> bool:
         """Return whether a column holds decimals in half of its cells: no table of options or files does."""
+        if self.computed:
+            return False
         columns = list(zip(*(row for row in self.rows if len(row) == len(self.header)), strict=True))
         return any(2 * sum(bool(DECIMAL.search(cell)) for cell in column) >= len(column) for column in columns)
 
 
 def tables(text: str, page: str) -> Iterator[Table]:
     """Yield the tables of Markdown that lie outside fenced blocks. page: how they are named."""
-    mark, lines = None, []
+    mark, computed, lines = None, False, []
     for line in [*FENCE.sub("", text).splitlines(), ""]:
         if line.startswith("|"):
             lines.append(tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))))
         elif lines:
             header, _, *rows = lines
-            yield Table(page, header, tuple(rows), *(mark.groups() if mark else ("", "")))
-            mark, lines = None, []
+            yield Table(page, header, tuple(rows), *(mark.groups() if mark else ("", "")), computed)
+            mark, computed, lines = None, False, []
         elif line.strip():
-            mark = MARK.fullmatch(line.strip())
+            mark, computed = MARK.fullmatch(line.strip()), bool(COMPUTED.fullmatch(line.strip()))
 
 
 def _plain(cell: str) -> str:
