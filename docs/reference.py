@@ -42,8 +42,8 @@ Everything that a command takes, and every key of a run. [Running](running.md) s
 CONFIGURATION = """
 ## Keys of the configuration
 
-Without a default, the setting of the scale and task gives the value. Jobs and `bapo run` take these keys as
-`KEY=VALUE`, for example `train.steps=50`.
+The setting of the scale and task comes before a default. `bapo train method=bapo task=countdown --cfg job` shows what
+holds. Jobs and `bapo run` take these keys as `KEY=VALUE`, for example `train.steps=50`.
 """
 METHODS = """
 ## Keys of a method
@@ -89,7 +89,7 @@ def parsers(top: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParse
 
 def argument(action: argparse.Action) -> str:
     """Return an argument's row."""
-    value = action.metavar or ("\\|".join(action.choices) if action.choices else action.dest.upper())
+    value = action.metavar or ("|".join(action.choices) if action.choices else action.dest.upper())
     takes = action.nargs != 0
     call = ", ".join(f"{option} {value}" if takes else option for option in action.option_strings) or str(value)
     return row(f"`{call}`{', needed' if action.required and action.option_strings else ''}", action.help or "")
@@ -105,7 +105,7 @@ def comments(schema: type[BaseModel]) -> dict[str, str]:
     for parent in reversed(schema.__mro__):
         if issubclass(parent, BaseModel) and parent.__module__.startswith("bapo"):
             own = _comments_of(textwrap.dedent(inspect.getsource(parent)))
-            texts |= {name: text for name, text in own.items() if text or name not in texts}
+            texts |= {name: "; ".join(filter(None, (texts.get(name), text))) for name, text in own.items()}
     return texts
 
 
@@ -120,14 +120,14 @@ def _comments_of(source: str) -> dict[str, str]:
         above = [lines[n] for n in range(end + 1, first) if lines.get(n, "").startswith("#:")]
         behind = [lines[n] for n in range(first, last + 1) if n in lines]
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            texts[node.target.id] = _plain(" ".join(line.lstrip("#: ") for line in [*above, *behind]))
+            texts[node.target.id] = _plain(" ".join(line.strip("#: ") for line in [*above, *behind]))
         end = last
     return texts
 
 
 def _plain(comment: str) -> str:
     """Return a comment with YAML's words in the place of Python's."""
-    comment = re.sub(r" ?\btype: ignore\S*( # )?", "", comment).replace("``", "`")
+    comment = re.sub(r" ?\btype: ignore\S*( # ?)?", "", comment).replace("``", "`").lstrip("# ")
     return re.sub(r"\b(None|True|False)\b", lambda word: {"None": "null"}.get(word[0], word[0].lower()), comment)
 
 

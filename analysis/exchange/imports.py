@@ -220,7 +220,7 @@ def _number(value: object) -> float:
 
 
 def _finite(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], Log] | None:

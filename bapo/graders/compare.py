@@ -50,6 +50,9 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
         return same(*without_sign, algebra) or _hundredth(gold, answer, algebra)
     if {gold.kind, answer.kind} & {"equation"}:
         return _equations(gold, answer, algebra)
+    if gold.other is not None and answer.other is not None and gold.kind != answer.kind:
+        readings = (gold.other, replace(answer, other=None)), (replace(gold, other=None), answer.other)
+        return any(same(*pair, algebra) for pair in readings)
     for form, other in ((gold, answer), (answer, gold)):
         collection = ("list", "set", "tuple")
         if form.other is not None and other.kind in (collection if form.kind == "number" else ("number",)):

@@ -57,6 +57,7 @@ _alone = rules(
         "",
     ),
 )
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d.,])")
 _DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
 _TIME = re.compile(r"\d{1,2}:\d{2}")
 
@@ -126,9 +127,9 @@ def _whole(latex: str) -> Form:
         raise Unreadable("empty")
     if len(pieces) == 1:
         return _part(pieces[0])
-    whole, united = _list(pieces, "list", latex), re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", latex)
-    if "=" in united and "," not in united:  # n = 1,234 and 1,000 + 234 = 1,234, and lists to whoever writes them so
-        return replace(_part(united), other=whole)
+    whole, united = _list(pieces, "list", latex), _THOUSANDS.sub(lambda number: number[0].replace(",", ""), latex)
+    if "=" in united and "," not in united:  # n = 1,234 is a number to whoever writes it so
+        return replace(whole, other=_part(united))
     number = numbers.read(latex)
     if number is not None:  # 1,234 is a number, and the list of 1 and 234 to whoever writes it so
         return _form("number", latex, number=number, other=whole)
@@ -254,10 +255,13 @@ def _equation(latex: str) -> Form | None:
     left, last = sides[0], sides[-1]
     if len(sides) > 2 or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left)):
         # a chain, or arithmetic worked out: what it ends in is the answer
-        steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
         if _is_name(left):
+            # steps may be rounded, in other units or percent; two whole numbers are two answers
+            whole = [side for side in sides[1:] if re.fullmatch(r"-?\d+", side)]
+            steps = tuple(scalar(side) for side in whole) if last in whole else ()
             return _form("equation", f"{left}={last}", parts=(replace(_whole(last), steps=steps),), name=compact(left))
         if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
+            steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
             return replace(_whole(last), steps=steps) if "," not in left else None
     return _form("equation", latex, parts=(_whole(last),), name=compact(left) if _is_name(left) else None)
 

@@ -24,7 +24,7 @@ NO_SIGNAL = "no signal in X1"  #: why a fresh group is not trained on
 class BAPOConfig(MethodConfig):
     """The paper's values (Table 3). If the paper leaves a choice, the first option named is the default."""
 
-    kl_to: KL = "rollout"  # eq. 3's alpha; "reference": eq. 1's
+    kl_to: KL = "rollout"
 
     # Delayed rollout policy alpha (Algorithm 1, lines 3-5)
     #: steps between two refreshes
