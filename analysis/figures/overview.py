@@ -21,7 +21,7 @@ FEWEST = 3
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
 REFERENCE, METHOD = "grpo", "bapo"
-HALF_RATE, LOW_RATE = "rate_1e-4", "rate_5e-5"  # the others are at 2e-4
+HALF_RATE, LOW_RATE = "rate_1e-4", "rate_5e-5"  # all other rows have 2e-4
 #: BAPO's row, GRPO's row -> heading, colour; in the order of the picture
 PAIRS = {
     (METHOD, REFERENCE): ("As in the paper's Table 1: as many steps, a tenth more samples", style.ORANGE),

@@ -18,7 +18,7 @@ PROCESS = 1000
 #: megabytes for each GPU of a job with pretrained models, eight of which fit into a node of 512 GB: each rank of a
 #: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once
 GPU_SHARE = 60_000
-#: megabytes of it that are for what ``memory.host_width`` counts; where that takes more, a job asks for the rest, too
+#: megabytes of that share which ``memory.host_width`` may count; a job asks for what exceeds them, too
 HELD = 10_000
 
 #: megabytes of a job with a laptop's model on a GPU, and of vLLM with one on CPU cores

@@ -250,7 +250,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "bucket": SMALL_BUCKET if device == "cuda" and card(config) < SMALL else BUCKET,
         "batched_tokens": batched,
         "tensor_parallel": spread,
-        "sequences": min(max(responses, FEWEST), MOST, batched),  # more than batched tokens vLLM refuses
+        "sequences": min(max(responses, FEWEST), MOST, batched),  # vLLM refuses more than batched tokens
         "storage_units": units,
         "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), least),
         "validation_batch": max(1, held // config.probe.samples),
