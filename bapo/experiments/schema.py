@@ -214,6 +214,10 @@ class EvaluationConfig(Node):
     vllm: VllmConfig
 
 
+#: trainer states that a run keeps: the newest, and one to fall back on should the newest turn out damaged
+STATES = 2
+
+
 class CheckpointConfig(Node):
     every: AtLeastOne = 25  # steps
     keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)

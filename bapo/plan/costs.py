@@ -22,14 +22,13 @@ from pathlib import Path
 import yaml
 
 from bapo import methods, run
-from bapo.engines.shared.schedule import STATES
 from bapo.engines.verl import memory
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.identity import shipped_base
 from bapo.experiments.order import Cell
-from bapo.experiments.schema import Config, on_gpus
+from bapo.experiments.schema import STATES, Config, on_gpus
 from bapo.experiments.settings import Settings
 from bapo.store.files import Json
 from bapo.sweeps import files as sweep_files

@@ -6,12 +6,10 @@ import math
 import time
 from collections.abc import Sequence
 
-from bapo.experiments.schema import CheckpointConfig
+from bapo.experiments.schema import STATES, CheckpointConfig
 
 #: seconds that a process may take to write its tables and to end
 END_MARGIN = 10.0
-#: trainer states that a run keeps: the newest, and one to fall back on should the newest turn out damaged
-STATES = 2
 
 
 def learning_rate(full: float, warmup_updates: int, update: int) -> float:
