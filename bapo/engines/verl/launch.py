@@ -18,13 +18,12 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from bapo.engines.shared import records
-from bapo.engines.shared.schedule import STATES
 from bapo.engines.verl import checkpoints, memory, verl_config
 from bapo.errors import Interrupted, JobFailed, UserError, require_extra
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
-from bapo.experiments.schema import Config
+from bapo.experiments.schema import STATES, Config
 from bapo.gpu import allocation, environment
 from bapo.gpu import devices as gpus
 from bapo.processes import stop_requests
