@@ -144,6 +144,8 @@ TERMS = (
     "X[123]",
     "stale sampling",
 )
+#: where the meanings stand
+MEANINGS = ("#words", "#how-to-read-the-numbers", "#evidence-in-the-repository", "claims.md")
 #: pages that explain the terms, and lists
 EXPLAINING = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md", "docs/reference.md", "docs/classes.md")
 #: what tables, figures and verdicts say, by where it stands
@@ -194,8 +196,10 @@ def test_a_page_links_a_term_at_its_first_use(page: str) -> None:
     """In sentences; "(X2)" and "**X1" are explanations themselves."""
     text = re.sub(r"<!--.*?-->|^\|.*?$|^#.*?$|`[^`]*`", "", prose(ROOT / page), flags=re.DOTALL | re.MULTILINE)
     for term in TERMS:
-        first = re.search(rf"(\*\*|\(|\[(?:[^\]]* )?)?(?<![\w/@#-]){term}", " ".join(text.split()), re.IGNORECASE)
+        mark, linked = r"(\*\*|\(|\[(?:[^\]]* )?)?(?<![\w/@#-])", r"(?:[^\]]*\]\(([^)]*)\))?"
+        first = re.search(f"{mark}{term}{linked}", " ".join(text.split()), re.IGNORECASE)
         assert first is None or first[1], first
+        assert first is None or first[1][0] != "[" or first[2].endswith(MEANINGS), first
 
 
 @pytest.mark.parametrize("text", WORDS_OF_THE_CODE)
