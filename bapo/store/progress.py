@@ -128,7 +128,8 @@ def _trackio(config: Config, folder: Path, identity: str, /, **said: Any) -> Any
     """Start a run in the database ``trackio`` of all results, or in TRACKIO_DIR, and drop the rows that it has."""
     os.environ.setdefault("TRACKIO_DIR", str(Path(config.paths.results, "trackio").resolve()))
     for variable in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
-        os.environ.pop(variable, None)
+        if os.environ.pop(variable, None):
+            print(f"{variable} is not used: tracking=trackio logs on this machine", file=sys.stderr)
     import trackio
     from trackio import fragments
 
