@@ -165,9 +165,10 @@ def _export(options: argparse.Namespace) -> Made:
         raise UserError(f"{options.out} exists; choose another name, or remove it")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.trackio:
+        from analysis import report
         from analysis.exchange import logbook
 
-        count = logbook.write(_studies(crate.homes(options.results)[0]), options.out)
+        count = logbook.write(report.study_files(crate.homes(options.results)[0]), options.out)
         return Made(text=f"wrote {options.out}: a logbook of {count} claims; see it with `trackio logbook serve` there")
     packed = crate.collect(options.results)
     sums = crate.write(packed, options.out, options.license or crate.LICENSE)
@@ -206,7 +207,7 @@ def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
     page = report.write(options.results, options.out)
-    return Made([page], _studies(options.results))
+    return Made([page], report.study_files(options.results))
 
 
 def _closing(options: argparse.Namespace) -> Made:
@@ -215,12 +216,8 @@ def _closing(options: argparse.Namespace) -> Made:
     if not report.shows_something(options.results):  # a target of runs alone
         return Made()
     page = report.write(options.results)
-    provenance.record([page], ["analysis", "report", str(options.results)], inputs(_studies(options.results)))
+    provenance.record([page], ["analysis", "report", str(options.results)], inputs(report.study_files(options.results)))
     return Made(text=closing.closing(options.results, options.study))
-
-
-def _studies(results: Path) -> list[Path]:
-    return sorted(results.glob("studies/*.json"))
 
 
 def _watch(options: argparse.Namespace) -> Made:

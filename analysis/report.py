@@ -40,8 +40,13 @@ def write(home: Path, out: Path | None = None) -> Path:
     path, ledger = out or home / PAGE, home / f"{LEDGER}.md"
     if not shows_something(home):
         raise UserError(f"{home}: holds no results; make them with `bapo run {'all' if title else MAIN}`")
-    parts = _all_parts(home, path.parent)
-    studies = [load(file) for file in _studies(home)]
+    parts = {
+        "tables": _parts(home / "tables", path.parent),
+        "figures": _parts(home / "figures", path.parent, "svg"),
+        "sweeps": [part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
+        "imports": _imports(home),
+    }
+    studies = [load(file) for file in study_files(home)]
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), None))
     loader, strict = jinja2.FileSystemLoader(TEMPLATES), jinja2.StrictUndefined
     environment = jinja2.Environment(
@@ -66,22 +71,13 @@ def write(home: Path, out: Path | None = None) -> Path:
 
 def shows_something(home: Path) -> bool:
     """Return whether a page of ``home`` would show anything: runs alone are not shown."""
-    files = [home / f"{LEDGER}.md", *_studies(home), *home.glob("tables/*.md"), *home.glob("figures/*.svg")]
+    files = [home / f"{LEDGER}.md", *study_files(home), *home.glob("tables/*.md"), *home.glob("figures/*.svg")]
     return any(file.is_file() for file in files) or bool(robustness_reports(home) or _imports(home))
 
 
-def _studies(home: Path) -> list[Path]:
+def study_files(home: Path) -> list[Path]:
+    """Return the descriptions of the studies of ``home``."""
     return sorted(home.glob("studies/*.json"))
-
-
-def _all_parts(home: Path, folder: Path) -> dict[str, list[Any]]:
-    """Return what the page shows, its links relative to ``folder``."""
-    return {
-        "tables": _parts(home / "tables", folder),
-        "figures": _parts(home / "figures", folder, "svg"),
-        "sweeps": [part for report, *_ in robustness_reports(home) for part in _parts(report.parent, folder)],
-        "imports": _imports(home),
-    }
 
 
 def _imports(home: Path) -> list[dict[str, Any]]:

@@ -118,7 +118,7 @@ class ProgressLine(logging.Handler):
         title: gives the title of a method in a path, for example of ``grpo+rate_1e-4``
     """
 
-    def __init__(self, usual: logging.StreamHandler[Any], total: int, title: Callable[[str], str] = str) -> None:
+    def __init__(self, usual: logging.StreamHandler[Any], total: int, title: Callable[[str], str]) -> None:
         super().__init__()
         self.usual, self.done, self.total, self.title = usual, 0, total, title
         self.shown, self.interrupted = 0.0, False

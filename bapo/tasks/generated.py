@@ -67,18 +67,6 @@ class GeneratedTask(Task):
         raise NotImplementedError
 
     def write_data(self, config: Config, folder: Path) -> Json:
-        """Write ``<split>.parquet`` for every split of problems, as :meth:`Task.write_data` does.
-
-        Args:
-            config: of a job
-            folder: where to write
-
-        Returns:
-            Counts by split.
-
-        Raises:
-            UserError: a wrong value; it names the key and the cure.
-        """
         data = config.data
         if data.source == "hub":
             return self.write_hub(config, folder)

@@ -13,6 +13,7 @@ import pytest
 from support.runs import write_results
 
 from analysis import report
+from analysis.__main__ import main
 from analysis.report import markdown
 from bapo.errors import UserError
 from bapo.store.files import write_text
@@ -89,3 +90,9 @@ def test_a_browser_opens_it_without_complaint(home: Path, tmp_path: Path) -> Non
     command = [str(CHROMIUM), *options, *root, "--dump-dom", page]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=True)
     assert "CONSOLE" not in done.stderr and done.stdout.count("<img") == 2 and "hacked = 1<" not in done.stdout
+
+
+def test_a_target_of_runs_alone_ends_without_a_page(tmp_path: Path) -> None:
+    (tmp_path / "countdown" / "tiny" / "grpo" / "seed1").mkdir(parents=True)
+    assert main(["closing", str(tmp_path), "--study"]) == 0
+    assert main(["report", str(tmp_path)]) == 2 and not (tmp_path / "report.html").exists()
