@@ -268,6 +268,24 @@ def test_a_preempted_job_waits_again(promises: Path) -> None:
     assert [one.id for one in jobs(kind="preempted")] == [job.id] and facts(job)["Restarts"] == "1"
 
 
+def test_a_preempted_run_writes_its_checkpoint_in_the_time_of_grace(slurm: Path) -> None:
+    """Owners of its partition take its node: every process of the job gets SIGTERM, and a minute later SIGKILL."""
+    folder = slurm / "preempted"
+    target = "results/smoke/countdown/qwen2-112k/grpo/seed1/summary.json"
+    log = folder / "results/smoke/logs/train/countdown/qwen2-112k/grpo/seed1.log"
+    where = ("--set-resources", "train:slurm_partition=scavenger")
+    settings = ("--config", "scale=smoke", f"set={small('train.steps=8', 'checkpoint.every=20')}")
+    process = snakemake(folder, target, *PROFILE, *where, *settings, WAIT_FOR=str(folder / "go"))
+    until(lambda: log.exists() and "step 2/8" in log.read_text(encoding="utf-8"), process)
+    (first,) = jobs("RUNNING", kind="runs")
+    call("sbatch", "-p", "owners", "--exclusive", "-D", folder, "-o", "/dev/null", "--wrap", "sleep 1")
+    until(lambda: facts(first)["PreemptTime"] != "None", process)
+    (folder / "go").touch()
+    assert end(process, folder) == 0, (folder / "run.log").read_text(encoding="utf-8")[-3000:]
+    assert "going on after step 3" in log.read_text(encoding="utf-8")
+    assert [job.state for job in jobs(kind="runs")[-2:]] == ["FAILED", "COMPLETED"]
+
+
 def test_an_image_that_is_not_there_is_told_before_anything_is_submitted(slurm: Path) -> None:
     folder = slurm / "image"
     before = len(jobs())
