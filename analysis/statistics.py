@@ -274,14 +274,23 @@ def unpaired(a: Side, b: Side) -> OverSeeds:
     return difference(a, Side(b.tables, [-1 - seed for seed in b.seeds]))
 
 
-def pooled(rows: Sequence[Side], a: Side, b: Side) -> Estimate:
+def pooled(rows: Sequence[Side], a: Side, b: Side, blocks: bool = False) -> Estimate:
     """Return the mean of a minus the mean of b in one model of all ``rows``, each trained with two or more seeds.
 
     It is the mixed model of method (fixed), problem, problem x method and seed (random), with one variance of seeds for
     all methods. Its REML estimates are these mean squares, as the table is balanced, unless the excess falls below 0.
+
+    Args:
+        blocks: Whether the model has a random effect of a seed that all rows share, as base models in the seeds' place
+            have. All rows must then have the same seeds.
     """
-    of_rows = [(len(row.tables[0]), *_seed_variance(row.tables)) for row in rows]
-    freedom = sum(df for *_, df in of_rows)
+    tables = [row.tables for row in rows]
+    if blocks:  # what a block adds to all rows cancels in their difference, and one row in each is no longer free
+        shared = [np.mean(of_rows, axis=0) for of_rows in zip(*tables, strict=True)]
+        tables = [[t - block for t, block in zip(of_row, shared, strict=True)] for of_row in tables]
+    of_rows = [(len(of_row[0]), *_seed_variance(of_row)) for of_row in tables]
+    free = (len(rows) - 1) / len(rows) if blocks else 1.0
+    freedom = sum(df for *_, df in of_rows) * free
     excess, variance = (
         sum(seeds * parts[i] * parts[2] for seeds, *parts in of_rows) / freedom for i in (0, 1)
     )  # these are variances of one seed's mean
@@ -289,6 +298,13 @@ def pooled(rows: Sequence[Side], a: Side, b: Side) -> Estimate:
     means = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(a.tables, b.tables, strict=True)]
     parts = excess * seeds, variance * seeds, freedom
     return _with_seeds(float(np.mean([m.mean() for m in means])), _problem_variance(means), [parts])
+
+
+def signed_ranks(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of Wilcoxon's signed ranks, which takes no distribution for granted; 1 for zeros."""
+    from scipy.stats import wilcoxon
+
+    return float(wilcoxon(differences).pvalue) if np.any(differences) else 1.0
 
 
 def dunnett(estimates: Sequence[Estimate]) -> np.ndarray:

@@ -57,6 +57,7 @@ def test_each_test_is_corrected_over_its_family(rows: pd.DataFrame) -> None:
 
 
 def test_a_base_with_one_run_stands_in_a_seeds_place(rows: pd.DataFrame, tmp_path: Path) -> None:
+    """The pooled model has its effect, and signed ranks over bases are in the place of the unpaired test."""
     cells = [(f"base_{seed}", method, seed) for method in SOLVED for seed in (3, 1, 2)]
     config: dict[str, object] = {name: {} for name in ("task", "data", "model", "base")}
     for model, method, seed in cells:
@@ -64,11 +65,19 @@ def test_a_base_with_one_run_stands_in_a_seeds_place(rows: pd.DataFrame, tmp_pat
         write_run(place(tmp_path, method, seed, model=model), outcomes, config=config)
     loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
     csv, page, _ = specifications.write(loaded, tmp_path / "bases")
-    assert "## Countdown, 3 base models: A" in page.read_text() and "count as error" in page.read_text()
+    assert "## Countdown, 3 base models: A" in page.read_text() and "| Signed ranks |" in page.read_text()
     of_bases = pd.read_csv(csv)
-    numbers = rows.filter(regex="paired|pooled").columns
     found = of_bases[of_bases["benchmark"] == "a"].set_index("method")
+    numbers = rows.filter(regex="paired").columns.drop(list(rows.filter(regex="unpaired").columns))
     assert (found[numbers] == rows[numbers]).all(axis=None)
+    reference, trained = side("grpo"), [side(method) for method in SOLVED]
+    for family in (["bapo+rollouts", "dapo"], ["bapo+compute"]):
+        pooled = [statistics.pooled(trained, side(m), reference, blocks=True) for m in family]
+        ranks = [statistics.signed_ranks([*statistics.difference(side(m), reference).by_seed.values()]) for m in family]
+        for i, method in enumerate(family):
+            assert found.pooled_low[method] == pytest.approx(100 * pooled[i].low, abs=1e-4)
+            assert found.p_pooled[method] == pytest.approx(statistics.dunnett(pooled)[i], abs=1e-4)
+            assert found.p_ranks[method] == pytest.approx(statistics.holm(ranks)[i], abs=1e-4)
 
 
 def test_a_study_without_replicates_is_named(tmp_path: Path) -> None:
