@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,10 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         for argument, options in arguments:
             sub.add_argument(argument, **options)
 
+    other = ("--reference", {"metavar": "METHOD", "help": "what rows are compared with; default: the study's reference"})
     for table in (products.TABLES | products.OTHERS).values():
-        command(table.name, _table, STUDY, OUT, text=table.heading)
+        only = [other] if table.name == products.SPECIFICATIONS else []
+        command(table.name, _table, STUDY, OUT, *only, text=table.heading)
     figure = ("name", {"choices": products.FIGURES, "metavar": "NAME", "help": f"one of {', '.join(products.FIGURES)}"})
     text = "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it"
     command("figure", _figure, STUDY, OUT, figure, text=text)
@@ -115,7 +117,10 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
 
 def _table(options: argparse.Namespace) -> Made:
-    files = tables.write(options.command, study.load(options.study), options.out)
+    asked = study.load(options.study)
+    if getattr(options, "reference", None):
+        asked = replace(asked, reference=options.reference)
+    files = tables.write(options.command, asked, options.out)
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
     return Made(files, [options.study], said)
 

@@ -240,7 +240,7 @@ def shares(rows: Mapping[str, Result], column: str) -> dict[str, statistics.Over
 class Comparison:
     """The difference a minus b in one column. margin: of equivalence, a fraction, NaN where there is none.
 
-    adjusted: Holm's p over all pairs that are compared there.
+    adjusted: Holm's p over all pairs that are compared there; equivalence: likewise of an effect of the margin.
     """
 
     a: Result
@@ -249,6 +249,7 @@ class Comparison:
     difference: statistics.OverSeeds
     margin: float = NAN
     adjusted: float = NAN
+    equivalence: float = NAN
 
     @property
     def by_seed_and_problem(self) -> list[np.ndarray]:
@@ -268,7 +269,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        return verdict(self.difference, self.adjusted, self.margin)
+        return verdict(self.difference, self.adjusted, self.equivalence, self.margin)
 
     @property
     def columns(self) -> Row:
@@ -294,14 +295,15 @@ NO_PAIRS |= {f"{end}{of}": () for of in ("_problems", "_problems_and_seeds") for
 NO_PAIRS |= {"these_models_differ": (), "real": np.array([], dtype=bool), "margin": ()}
 
 
-def verdict(difference: statistics.OverSeeds, adjusted: float, margin: float) -> str:
+def verdict(difference: statistics.OverSeeds, adjusted: float, equivalence: float, margin: float) -> str:
     """Return above, below, "no effect larger than" the margin, or else "not significant".
 
-    difference, margin: fractions; one training seed of a side makes one model, so it shows no equivalence of methods.
+    difference, margin: fractions; adjusted, equivalence: Holm's p of no effect, and of one of the margin. One training
+    seed of a side makes one model, so it shows no equivalence of methods.
     """
     if adjusted < LEVEL:
         return "above" if difference.mean > 0 else "below"
-    if difference.several_seeds and difference.tested.equivalent(margin):
+    if difference.several_seeds and equivalence < LEVEL:
         return f"no effect larger than {text.number(100 * margin)} points"
     return "not significant"
 
@@ -314,7 +316,9 @@ def difference(a: Result, b: Result, column: str, margin: float = NAN) -> Compar
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return comparisons with Holm's p over all of them."""
     adjusted = statistics.holm([c.difference.tested.p for c in comparisons])
-    return [replace(c, adjusted=float(p)) for c, p in zip(comparisons, adjusted, strict=True)]
+    within = statistics.holm([c.difference.tested.p_equivalent(c.margin) for c in comparisons])
+    of_each = zip(comparisons, adjusted, within, strict=True)
+    return [replace(c, adjusted=float(p), equivalence=float(inside)) for c, p, inside in of_each]
 
 
 def compare(rows: Sequence[Result], column: str, margin: float = NAN) -> dict[tuple[str, str], Comparison]:

@@ -73,13 +73,18 @@ class Estimate:
             return float("nan")
         return float(2 * stdtr(self.df, -abs(self.mean) / self.se))
 
-    def equivalent(self, margin: float) -> bool:
-        """Return whether two one-sided tests at 5% reject every value of ``margin`` or more, on either side of 0.
+    def p_equivalent(self, margin: float) -> float:
+        """Return the p-value of "the mean is ``margin`` or more, on either side of 0"; 1 without interval or margin.
 
-        That is: whether the 90% interval lies inside -margin to +margin. False where there is no interval or no margin.
+        That is the larger of two one-sided tests. Below 5%, the 90% interval lies inside -margin to +margin.
         """
-        half_width = t_quantile(self.df, 2 * CONFIDENCE - 1) * self.se
-        return bool(abs(self.mean) + half_width < margin)
+        from scipy.special import stdtr
+
+        if not (self.se >= 0 and self.df > 0 and margin > 0):
+            return 1.0
+        if self.se == 0:
+            return float(abs(self.mean) >= margin)
+        return float(stdtr(self.df, (abs(self.mean) - margin) / self.se))
 
 
 # ------------------------------------------------------------------------------------------------ one trained model

@@ -112,7 +112,7 @@ def judge(measures: Mapping[str, Measure], rule: Rule, paper: float | None = Non
 
 
 def _equivalent(measure: Measure) -> bool:
-    return measure.seeds > 1 and measure.estimate.equivalent(measure.margin)
+    return measure.seeds > 1 and measure.estimate.p_equivalent(measure.margin) < 1 - CONFIDENCE
 
 
 def _size(mean: float, rule: Rule, paper: float | None) -> str:

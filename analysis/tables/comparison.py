@@ -148,10 +148,12 @@ def over_bases(study: StudyFile, rows: Mapping[Block, ByMethod]) -> tuple[list[T
 def _pooled(rows: Sequence[Sequence[Row]]) -> list[Row]:
     """Return one pooled row of each method's rows in one column, a row a base, with Holm's p over the methods."""
     estimates = [statistics.over_bases([row["against"].by_seed_and_problem for row in of]) for of in rows]
+    margins = [float(np.mean([row["margin"] for row in of])) for of in rows]
+    adjusted = statistics.holm([e.p for e in estimates])
+    within = statistics.holm([e.p_equivalent(m / 100) for e, m in zip(estimates, margins, strict=True)])
     pooled = []
-    for of, e, p in zip(rows, estimates, statistics.holm([e.p for e in estimates]), strict=True):
+    for of, e, margin, p, inside in zip(rows, estimates, margins, adjusted, within, strict=True):
         shared = {key: of[0][key] for key in ("task", "method", "title", "benchmark", "benchmark_title", "reference")}
-        margin = float(np.mean([row["margin"] for row in of]))
         costs = {key: sum(row[key] for row in of) / len(of) for key in results.COSTS}
         pooled.append(
             {
@@ -163,7 +165,7 @@ def _pooled(rows: Sequence[Sequence[Row]]) -> list[Row]:
                 "p": e.p,
                 "p_holm": float(p),
                 "margin": margin,
-                "verdict": results.verdict(statistics.OverSeeds(e, e), float(p), margin / 100),
+                "verdict": results.verdict(statistics.OverSeeds(e, e), float(p), float(inside), margin / 100),
                 **{f"base_{i}": row["difference"] for i, row in enumerate(of, 1)},
                 "costs": costs,
             }

@@ -225,14 +225,16 @@ def test_a_share_of_gain_by_hand() -> None:
 
 def test_equivalence_is_two_one_sided_tests() -> None:
     # t(0.95, 10) = 1.8125: 0.5 + 1.8125 = 2.3125; the 95% interval reaches 2.728
-    e = s.Estimate(0.5, 1.0, 10)
-    assert e.equivalent(2.32) and not e.equivalent(2.31) and not s.Estimate(-0.5, 1.0, 10).equivalent(2.31)
-    assert not e.equivalent(float("nan")) and not s.Estimate(0.0, float("nan"), 0).equivalent(1)
-    narrow = s.Estimate(0.5, 0.5, 10)  # 0.5 + 0.906
-    assert narrow.equivalent(1.41) and not narrow.equivalent(1.40) and not s.Estimate(1.0, 0.0, 10).equivalent(1.0)
+    for e in (s.Estimate(0.5, 1.0, 10), s.Estimate(-0.5, 1.0, 10)):
+        assert e.p_equivalent(2.3125) == pytest.approx(0.05, abs=1e-4)
+        assert e.p_equivalent(2.32) < 0.05 < e.p_equivalent(2.31)
+    nothing = s.Estimate(0.5, 1.0, 10).p_equivalent(float("nan")), s.Estimate(0.0, float("nan"), 0).p_equivalent(1)
+    assert nothing == (1.0, 1.0)
+    assert (s.Estimate(1.0, 0.0, 10).p_equivalent(1.0), s.Estimate(1.0, 0.0, 10).p_equivalent(1.1)) == (1.0, 0.0)
     low, high = (stats.ttest_1samp([1, 2, 3, 4], x, alternative=way).pvalue for x, way in ((1, "greater"), (4, "less")))
-    x = s.clustered(np.array([1.0, 2, 3, 4]) - 2.5)  # the margin 1.5 on either side of 2.5
-    assert x.equivalent(1.5) == (max(low, high) < 0.05)
+    x = s.clustered(np.array([1.0, 2, 3, 4]) - 2.0)  # a mean of 0.5; the margin 1.5 on either side of 0
+    assert x.p_equivalent(1.5) == pytest.approx(stats.ttest_1samp([1, 2, 3, 4], 3.5, alternative="less").pvalue)
+    assert s.clustered(np.array([1.0, 2, 3, 4]) - 2.5).p_equivalent(1.5) == pytest.approx(max(low, high))
 
 
 def test_bases_seeds_and_problems_are_one_mixed_model() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.evidence import MARK
+from support.evidence import MARK, command
 from support.pages import FENCE
 from support.paths import ROOT
 
@@ -80,8 +80,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], set[
         folder = home / place / product
         if not folder.exists():
             study = evidence.unpack(ROOT / "evidence" / f"{place}.zip", home / place / "runs")
-            words = ["figure", product.removeprefix("figure:")] if product.startswith("figure:") else [product]
-            assert main([*words, "--study", str(study), "--out", str(folder)]) == 0
+            assert main([*command(product), "--study", str(study), "--out", str(folder)]) == 0
         return set().union(*map(of_tables, folder.glob("*.md")), *map(of_rows, folder.glob("*.csv")))
 
     return of

@@ -17,7 +17,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from support.evidence import Table, differences, registered_late, tables
+from support.evidence import Table, command, differences, registered_late, tables
 from support.pages import PAGES
 from support.paths import ROOT
 
@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], list[
         if not study.exists():
             assert [evidence.unpack(file, folder) for file in OF_STUDY[place]][-1] == study
         if not (folder / product).exists():
-            assert main([product, "--study", str(study), "--out", str(folder / product)]) == 0
+            assert main([*command(product), "--study", str(study), "--out", str(folder / product)]) == 0
         (page,) = (folder / product).glob("*.md")
         return list(tables(page.read_text(encoding="utf-8"), page.name))
 

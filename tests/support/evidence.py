@@ -58,6 +58,12 @@ def tables(text: str, page: str) -> Iterator[Table]:
             mark, computed = MARK.fullmatch(line.strip()), bool(COMPUTED.fullmatch(line.strip()))
 
 
+def command(product: str) -> list[str]:
+    """Return the words that make what a comment names: a table, ``figure:NAME``, ``specifications:REFERENCE``."""
+    name, _, other = product.partition(":")
+    return [name, *([other] if name == "figure" else ["--reference", other]) * bool(other)]
+
+
 def _plain(cell: str) -> str:
     """Return a cell or title without emphasis and the table's own plus of methods."""
     text = cell.replace("**", "").strip()
