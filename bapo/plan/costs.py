@@ -242,28 +242,41 @@ def cost_of(kind: str, settings: Settings, task: str, model: str, method: str) -
 
 
 def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -> str:
-    """Write the plan for people: of each kind all jobs, and those that are missing."""
+    """Write the plan for people: of each kind what is left to do, of all that there is."""
     named = " ".join(targets) or "all"
-    lines = [f"Plan of {named} at scale {settings.scale}, in {settings.home}: all, and what is missing", ""]
-    lines.append(f"{'':<10}{'jobs':>12}{'GPU-hours':>16}{'CPU-hours':>16}{'GB of disk':>16}  hours from")
+    lines = [f"Plan of {named} at scale {settings.scale}, in {settings.home}", ""]
+    on_gpu = any(job.cost.gpu_hours for job in listed)
+    units = {"gpu_hours": "GPU-hours"} if on_gpu else {}
+    units |= {"cpu_hours": "CPU-hours", "disk": "GB of disk"}
+    lines.append(
+        "".join([f"{'left / of':<10}", *(f"{title:>16}" for title in ("jobs", *units.values())), "  hours from"])
+    )
     parts: dict[tuple[str, str], list[Job]] = {}
     for kind in (*dict.fromkeys(KINDS.values()), "analysis"):
         for job in (job for job in listed if job.kind == kind):
             parts.setdefault((kind, job.cost.source), []).append(job)
-    for (kind, source), part in {**parts, ("all", ""): [*listed]}.items():
-        both = (part, [job for job in part if not job.done])
-        lines.append(f"{kind:<10}{len(part):>6}{len(both[1]):>6}")
-        for unit in ("gpu_hours", "cpu_hours", "disk"):
+    for (kind, source), part in {**parts, ("together", ""): [*listed]}.items():
+        both = ([job for job in part if not job.done], part)
+        columns = [" / ".join(str(len(jobs)) for jobs in both)]
+        for unit in units:
             sums = [sum(getattr(job.cost, unit) for job in jobs) / (1e9 if unit == "disk" else 1) for jobs in both]
-            lines[-1] += "".join(f"{value:>8,.2f}" if value < 10 else f"{value:>8,.0f}" for value in sums)
-        lines[-1] += f"  {source}".rstrip()
+            known = source != UNKNOWN or unit == "disk"
+            columns.append(" / ".join(map(_short, sums)) if known else "unknown")
+        lines.append("".join([f"{kind:<10}", *(f"{column:>16}" for column in columns), f"  {source}"]).rstrip())
     if filled := max((job.cost.filled for job in listed), default=0.0):
         host = max(job.cost.host for job in listed)
         lines += [
             "",
-            f"A run fills up to {filled:.0%} of a GPU's memory (verl.gpu_memory), and {host:.0f} GB of the host's.",
+            f"A run fills up to {filled:.0%} of a GPU's memory (verl.gpu_memory), and {host:.0f} GB of memory.",
         ]
-    return "\n".join([*lines, "", NOTE]) + "\n"
+    return "\n".join([*lines, *(["", NOTE] if on_gpu else [])]) + "\n"
+
+
+def _short(value: float) -> str:
+    """Return a number with two decimals below 10; 0 for nothing at all."""
+    if not value:
+        return "0"
+    return f"{max(value, 0.01):.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def main(words: Sequence[str]) -> None:

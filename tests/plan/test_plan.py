@@ -44,9 +44,9 @@ def test_the_plan_is_snakemakes_list_with_hours(
     assert __main__.main(["plan", "runs_figure6", "scale=paper", "seeds=[42]", "methods=[grpo,bapo]"]) == 0
     hours = 8 * (3 + 47 / 60 + 3 + 23 / 60)  # Table 2's
     said = capsys.readouterr().out
-    assert re.search(rf"^train +2 +2 +{hours:.0f} +{hours:.0f} .*  {costs.PAPER}$", said, re.MULTILINE), said
+    assert re.search(rf"^train +2 / 2 +{hours:.0f} / {hours:.0f} .*  {costs.PAPER}$", said, re.MULTILINE), said
     # alpha's 8 bytes a parameter of 1.54e9; while it generates, vLLM's half of a card, 12 bytes / 8 and 2.1 GB
-    assert "A run fills up to 56% of a GPU's memory (verl.gpu_memory), and 12 GB of the host's.\n" in said
+    assert "A run fills up to 56% of a GPU's memory (verl.gpu_memory), and 12 GB of memory.\n" in said
 
 
 def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
