@@ -35,7 +35,9 @@ LONG = ("test_verl_runs.py", "test_pocket.py", "test_end_to_end.py", "test_watch
 
 
 #: folders and files whose tests share what takes minutes to make: one worker has them
-TOGETHER = ("tests/engines/verl/", "tests/workflows/test_pocket.py", "tests/docs/test_tables_of_pages.py")
+TOGETHER = ("tests/engines/verl/", "tests/workflows/test_pocket.py")
+#: whose tests share what is made of one study's evidence: one worker has those of a study, which their ids begin with
+OF_STUDIES = "tests/docs/test_tables_of_pages.py::test_a_table_is_what_its_evidence_gives["
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,6 +47,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(OF_STUDIES):
+                return nodeid.partition(",")[0]
             return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
 
     return Together(config, log) if config.getvalue("dist") == "loadgroup" else None

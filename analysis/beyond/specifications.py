@@ -36,7 +36,8 @@ def family(method: str) -> str:
 def compare(block: Block, study: StudyFile, bases: bool = False) -> dict[str, list[dict[str, Any]]]:
     """Return, of each benchmark and their average by title, a row a method in points.
 
-    bases: whether base models stand in the seeds' place. Raises UserError without the reference, or without a row that shares two training seeds with it.
+    bases: whether base models stand in the seeds' place. Raises UserError without the reference, or without a row that
+    shares two training seeds with it.
     """
     rows = results.collect(block, study)
     if study.reference not in rows:

@@ -40,7 +40,9 @@ for each in FILES:
 RUNS = {name: sum(json.loads(ZipFile(f).read(evidence.ABOUT))["runs"] for f in of) for name, of in OF_STUDY.items()}
 #: evidence of 180 runs and more: its tables take longer than ten seconds
 LARGE = {name for name, runs in RUNS.items() if runs >= 180}
-MARKED = [pytest.param(t, marks=[pytest.mark.slow] * (t.place in LARGE), id=str(t)) for t in TABLES if t.place]
+MARKED = [
+    pytest.param(t, marks=[pytest.mark.slow] * (t.place in LARGE), id=f"{t.place}, {t}") for t in TABLES if t.place
+]
 
 
 @pytest.fixture(scope="session")
