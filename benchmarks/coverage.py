@@ -12,18 +12,19 @@ import numpy as np
 
 from analysis import statistics
 from analysis.claims.measures import mean_of_bases, of_result
-from analysis.statistics import Estimate, Side
+from analysis.statistics import Side
 
 PROBLEMS, OF_PROBLEM, NOISE = 800, 2.5, 14.0
-Drawn = dict[str, tuple[list[Estimate], np.ndarray]]
+Drawn = dict[str, np.ndarray]
 
 
-def tested(random: np.random.Generator, rows: int, seeds: int, lead: float, spread: float) -> Drawn:
+def tested(random: np.random.Generator, rows: int, seeds: int, lead: float, spread: float, bases: float) -> Drawn:
     """Return the estimates and p-values of one draw by test, of ``rows`` minus a reference with as many ``seeds``.
 
-    lead: of the first row, in points; spread: of the last row's training seeds, a standard deviation.
+    lead: of the first row, in points; spread: of the last row's training seeds, a standard deviation; bases: of base
+    models in the seeds' place, which all rows share, 0 where they are seeds of one.
     """
-    shared = random.normal(0, 30, PROBLEMS)
+    shared = random.normal(0, 30, PROBLEMS) + (random.normal(0, bases, (seeds, 1)) if bases else 0.0)
     sides = []
     for row in range(rows + 1):
         deviation = spread if row == rows else 1.0
@@ -32,23 +33,24 @@ def tested(random: np.random.Generator, rows: int, seeds: int, lead: float, spre
         sides.append(Side([table], list(range(seeds))))
     reference, others = sides[0], sides[1:]
     paired = [statistics.difference(side, reference).tested for side in others]
-    unpaired = [statistics.unpaired(side, reference).tested for side in others]
-    pooled = [statistics.pooled(sides, side, reference) for side in others]
-    return {
-        "paired": (paired, statistics.holm([e.p for e in paired])),
-        "unpaired": (unpaired, statistics.holm([e.p for e in unpaired])),
-        "pooled": (pooled, statistics.dunnett(pooled)),
-    }
+    pooled = [statistics.pooled(sides, side, reference, blocks=bases > 0) for side in others]
+    if bases:
+        each = [[*statistics.difference(side, reference).by_seed.values()] for side in others]
+        second = {"ranks": statistics.holm([statistics.signed_ranks(of) for of in each])}
+    else:
+        second = {"unpaired": statistics.holm([statistics.unpaired(side, reference).tested.p for side in others])}
+    return {"paired": statistics.holm([e.p for e in paired]), **second, "pooled": statistics.dunnett(pooled)}
 
 
-def rates(draws: int, rows: int, seeds: int, spread: float) -> None:
-    """Print how often in ``draws`` each test finds a lead of 1.8 points, and one that is not there. Others as above."""
+def rates(draws: int, rows: int, seeds: int, lead: float, spread: float = 1.0, bases: float = 0.0) -> None:
+    """Print how often in ``draws`` each test finds the lead, and one that is not there. Others as above."""
     random = np.random.default_rng(rows)
-    drawn = [tested(random, rows, seeds, 1.8, spread) for _ in range(draws)]
+    drawn = [tested(random, rows, seeds, lead, spread, bases) for _ in range(draws)]
     for test in drawn[0]:
-        found = np.mean([p[0] < 0.05 for _, p in (each[test] for each in drawn)])
-        false = np.mean([(p[1:] < 0.05).any() for _, p in (each[test] for each in drawn)])
-        print(f"{rows} rows, {seeds} seeds, spread {spread:g}: {test:<9} 1.8 points {found:.0%}, false {false:.0%}")
+        found = np.mean([each[test][0] < 0.05 for each in drawn])
+        false = np.mean([(each[test][1:] < 0.05).any() for each in drawn])
+        of = f"{rows} rows, {seeds} {'base models' if bases else 'seeds'}, spread {spread:g}"
+        print(f"{of}: {test:<9} {lead:g} points {found:.0%}, false {false:.0%}")
 
 
 def coverage(draws: int, bases: int, seeds: int, between: float) -> None:
@@ -66,7 +68,9 @@ def coverage(draws: int, bases: int, seeds: int, between: float) -> None:
 
 def main(draws: int) -> None:
     for spread in (1.0, 3.0):
-        rates(draws, 10, 8, spread)
+        rates(draws, 10, 8, 1.8, spread)
+    rates(draws, 4, 12, 1.2)  # of table1_seeds
+    rates(draws, 6, 24, 1.0, bases=3.0)  # of prompts
     for between in (0.0, 0.3, 0.6, 1.0, 1.2, 2.0):
         coverage(draws, 3, 8, between)
 

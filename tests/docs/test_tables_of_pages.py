@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,6 +83,11 @@ def test_the_count_of_verdicts_is_the_ledgers(tmp_path: Path) -> None:
     (table,) = (t for t in TABLES if t.page == "docs/results.md" and t.header[0] == "verdict")
     given = {verdict: count + counts["by_definition"][verdict] for verdict, count in counts["overall"].items()}
     assert {verdict: int(count) for verdict, count, _ in table.rows} == given
+
+
+def test_the_table_of_who_made_the_runs_is_made_of_the_files() -> None:
+    made = subprocess.run([sys.executable, EVIDENCE / "table.py"], capture_output=True, text=True, check=True)
+    assert made.stdout in (EVIDENCE / "README.md").read_text(encoding="utf-8")
 
 
 def test_tables_without_evidence_become_fewer() -> None:
