@@ -62,7 +62,7 @@ def _parser() -> ArgumentParser:
     what.add_argument("--curve", dest="along", action="store_true", help=text)
     what.add_argument("--checkpoint", type=path, metavar="FOLDER", help="a checkpoint instead of the run's last")
     sub.add_argument("--out", type=path, metavar="FOLDER", help="where to write (default: in the run's folder)")
-    wanted = "a setting of the workflow, or any key of the configuration"
+    wanted = "what to make, such as table1; a setting, such as scale=smoke; a key of the configuration"
 
     def workflow(name: str, run: str, words: str = "KEY=VALUE") -> ArgumentParser:
         sub = command(name, run)
@@ -82,16 +82,16 @@ def _parser() -> ArgumentParser:
     text = "each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
     text += "'response'}, where gold is a text or a list of texts, any of which is right"
     sub.add_argument("file", metavar="FILE.jsonl", help=text)
-    text = "how often does another grader disagree? Its verdicts stand beside ours, and a summary counts"
+    text = "also grade by this library, and count how often it disagrees"
     sub.add_argument("--second", choices=["math-verify"], help=text)
     sub = command("sweep", _sweep)
     sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
-    sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
-    text = "0 to trials - 1; after a kill -9 the same command continues it. Without it trials.json is written"
+    sub.add_argument("--settings", type=json.loads, default={}, help='settings as JSON, such as {"scale": "smoke"}')
+    text = "number of a trial, from 0. Without it, finished trials are collected into trials.json"
     sub.add_argument("--slot", type=int, help=text)
     sub = command("describe", "bapo.describe:main")
     sub.add_argument("name", help="a file in experiments/study/")
-    sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
+    sub.add_argument("--settings", type=json.loads, default={}, help='settings as JSON, such as {"scale": "smoke"}')
     sub.add_argument("--out", type=path, metavar="FILE", required=True, help="where to write")
     sub = command("init", "bapo.init:main")
     sub.add_argument("folder", type=path, metavar="FOLDER", help="a new folder")
@@ -106,7 +106,7 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
     text = "a run whose micro-batch is tried last (default: scale=single_gpu; with --engine torch scale=gpu)"
     sub.add_argument("run_words", nargs="*", metavar="KEY=VALUE", help=text)
-    text = "where logs and results stay (else removed if all is fine)"
+    text = "where logs and results stay (default: deleted when every check passes)"
     sub.add_argument("--keep", type=path, metavar="FOLDER", help=text)
     sub = command("provenance", "bapo.store.provenance:main")
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")

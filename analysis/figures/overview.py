@@ -21,19 +21,20 @@ FEWEST = 3
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
 REFERENCE, METHOD = "grpo", "bapo"
-HALF_RATE, LOW_RATE = "rate_1e-4", "rate_5e-5"  # all other rows have 2e-4
-#: BAPO's row, GRPO's row -> heading, colour; in the order of the picture
+SAMPLES, LOWER = "As many samples", "As many samples, at a lower learning rate"
+ONE_UPDATE = "As many samples, GRPO with the authors' one update a step"
+#: BAPO's row, GRPO's row -> heading, learning rate where it is not 2e-4; in the order of the picture
 PAIRS = {
-    (METHOD, REFERENCE): ("As in the paper's Table 1: as many steps, a tenth more samples", style.ORANGE),
-    (f"{METHOD}+rollouts", REFERENCE): ("As many samples", style.VERMILLION),
-    (f"{METHOD}+rollouts+{HALF_RATE}", f"{REFERENCE}+{HALF_RATE}"): ("As many samples, a rate of 1e-4", style.PURPLE),
-    (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+{LOW_RATE}"): ("As many samples, a rate of 5e-5", style.PURPLE),
-    (f"{METHOD}+rollouts+{LOW_RATE}", f"{REFERENCE}+whole_batch+{LOW_RATE}"): (
-        "As many samples, a rate of 5e-5, GRPO with the authors' one update a step",
-        style.PURPLE,
-    ),
-    (f"{METHOD}+updates", REFERENCE): ("As many updates", style.BLUE),
-    (f"{METHOD}+compute", REFERENCE): ("As much compute", style.GREEN),
+    (METHOD, REFERENCE): ("As in the paper's Table 1: as many steps, a tenth more samples", ""),
+    (f"{METHOD}+rollouts", REFERENCE): (SAMPLES, ""),
+    (f"{METHOD}+rollouts+rate_1e-4", f"{REFERENCE}+rate_1e-4"): (LOWER, "1e-4"),
+    (f"{METHOD}+rollouts+rate_5e-5", f"{REFERENCE}+rate_5e-5"): (LOWER, "5e-5"),
+    (f"{METHOD}+rollouts+rate_25e-6", f"{REFERENCE}+rate_25e-6"): (LOWER, "2.5e-5"),
+    (f"{METHOD}+rollouts", f"{REFERENCE}+whole_batch"): (ONE_UPDATE, ""),
+    (f"{METHOD}+rollouts+rate_5e-5", f"{REFERENCE}+whole_batch+rate_5e-5"): (ONE_UPDATE, "5e-5"),
+    (f"{METHOD}+rollouts+rate_25e-6", f"{REFERENCE}+whole_batch+rate_25e-6"): (ONE_UPDATE, "2.5e-5"),
+    (f"{METHOD}+updates", REFERENCE): ("As many updates", ""),
+    (f"{METHOD}+compute", REFERENCE): ("As much compute", ""),
 }
 
 
@@ -120,39 +121,34 @@ def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM, night: bool
 
 
 def _figure(frame: pd.DataFrame) -> Figure:
-    pairs = pd.Series(list(zip(frame["method"], frame["reference"], strict=True)))
-    shown = [pair for pair in PAIRS if pair in set(pairs)]
-    places = frame.index + 1.4 * pairs.map(shown.index) + 1  # a heading stands above each pair
+    of_pair = [PAIRS[pair] for pair in zip(frame["method"], frame["reference"], strict=True)]
+    headings = pd.Series([heading for heading, _ in of_pair])
+    shown = list(dict.fromkeys(headings))
+    places = frame.index + 1.4 * headings.map(shown.index) + 1  # a heading stands above its rows
     fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
     ink, background = rcParams["text.color"], rcParams["axes.facecolor"]
     axes.axvline(0, color=rcParams["axes.edgecolor"], linewidth=0.8, zorder=1)
-    for pair in shown:
-        heading, colour = PAIRS[pair]
-        rows = frame[pairs == pair]
-        at = places[rows.index]
-        for of, mark in ((rows["pooled"] == 0, "o"), (rows["pooled"] > 0, "s")):
-            ends = rows["low"][of], rows["high"][of]
-            look: dict[str, Any] = {
-                "capsize": 0,
-                "color": colour,
-                "fmt": mark,
-                "linewidth": 2.4 if mark == "s" else 1.2,
-            }
-            style.whiskers(axes, rows["points"][of], at[of], ends, **look)
-        axes.plot(rows["paper"], at, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=ink)
+    clear = (frame["low"] > 0) | (frame["high"] < 0)
+    for of_bases, (mark, linewidth) in ((False, ("o", 1.2)), (True, ("s", 2.4))):
+        for excludes_zero, colour in ((True, style.ORANGE), (False, style.GREY)):
+            rows = frame[(clear == excludes_zero) & ((frame["pooled"] > 0) == of_bases)]
+            look: dict[str, Any] = {"capsize": 0, "color": colour, "fmt": mark, "linewidth": linewidth}
+            style.whiskers(axes, rows["points"], places[rows.index], (rows["low"], rows["high"]), **look)
+    axes.plot(frame["paper"], places, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=ink)
+    for heading in shown:
         axes.annotate(
             heading,
-            (0, at.min() - 0.9),
+            (0, places[headings == heading].min() - 0.9),
             xycoords=("axes fraction", "data"),
             va="center",
             weight="bold",
             fontsize=7.5,
             bbox={"facecolor": background, "edgecolor": "none", "pad": 1},
         )
-    names = frame["task"] + ", " + frame["model"] + " (" + frame["runs"].astype(str) + ")"
-    axes.set_yticks(places, names)
+    rates = pd.Series([f", rate {rate}" if rate else "" for _, rate in of_pair])
+    axes.set_yticks(places, frame["task"] + ", " + frame["model"] + rates + " (" + frame["runs"].astype(str) + ")")
     axes.set_ylim(places.max() + 0.7, places.min() - 1.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("BAPO minus GRPO, points of average accuracy")
+    axes.set_xlabel("GRPO better  \N{LEFTWARDS ARROW}  points of accuracy  \N{RIGHTWARDS ARROW}  BAPO better")
     return fig

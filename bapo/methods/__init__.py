@@ -6,6 +6,7 @@ is in ``parts/``. Nothing here knows an engine.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -48,12 +49,15 @@ def names() -> list[str]:
     return sorted({*_built_in(), *_installed(tuple(sys.path))})
 
 
-def table() -> str:
-    """Return the methods as a Markdown table, which docs/methods.md shows."""
+def table(linked: bool = False) -> str:
+    """Return the methods as a Markdown table. linked: with links to papers, as docs/methods.md shows it."""
     lines = ["| name | type | what it does | cost | source |", "|---|---|---|---|---|"]
     for name in names():
         cls = get(name)
-        lines.append(f"| `{name}` | {cls.kind} | {cls.summary} | {cls.cost} | {cls.source} |")
+        source = (
+            re.sub(r"\b\d{4}\.\d{5}\b", r"[\g<0>](https://arxiv.org/abs/\g<0>)", cls.source) if linked else cls.source
+        )
+        lines.append(f"| `{name}` | {cls.kind} | {cls.summary} | {cls.cost} | {source} |")
     return "\n".join(lines)
 
 

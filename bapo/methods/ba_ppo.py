@@ -29,7 +29,7 @@ class BAPPO(PPO, BAPO):
     config: BAPPOConfig
     title = "+BA-PPO"
     kind = "off"
-    summary = "BAPO's delayed rollout policy and batch X1 + X2 + X3, with PPO's critic"
+    summary = "BAPO's stale sampling and batch X1 + X2 + X3, with PPO's critic"
     source = "paper A.9, Figure 16"
     cost = "BAPO's rollouts, 2 x its updates (actor, critic)"
 

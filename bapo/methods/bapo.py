@@ -105,7 +105,7 @@ class BAPO(Method):
     revision = 2  # X3 keeps what it replays, X2's groups enter B_high, a failed prompt goes to the back of B_bad
     title = "+BAPO"
     kind = "off"
-    summary = "delayed rollout policy; X1 fresh + X2 re-evaluated hard + X3 replayed middling groups"
+    summary = "stale sampling; X1 new + X2 re-evaluated hard + X3 replayed middling groups"
     source = "paper section 3, Algorithm 1, eq. 3-8"
     cost = "1 + 1/(2m) x rollouts at most, fewer updates"
     saved: tuple[str, ...] = ("average_reward",)

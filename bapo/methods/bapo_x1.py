@@ -16,6 +16,6 @@ class BAPOWithX1Only(BAPOWithoutX2, BAPOWithoutX3):
 
     Config = X1OnlyConfig
     title = "+BAPO, X1 only"
-    summary = "control: BAPO's delay, filter, clip interval and KL, without its buffers"
+    summary = "control: BAPO's stale sampling, filter, clip interval and KL, without its buffers"
     source = "control of paper eq. 5"
     cost = "1 x rollouts, fewer updates"
