@@ -16,11 +16,19 @@ from bapo.experiments.places import suite_folder
 
 def closing(home: Path, studies: Sequence[str]) -> str:
     """Return the end of studies whose tables are in ``home``, a scale's folder; "" where there is none."""
-    tables = {study: home / "tables" / f"{MAIN if study == MAIN else compared_file(study)}.csv" for study in studies}
-    parts = [
-        part for study, table in tables.items() if table.exists() for part in (rows(table), published(home, study))
-    ]
-    return "\n".join(part for part in parts if part)
+    parts = [(closing_rows(home, study), published(home, study)) for study in studies if table_of(home, study).exists()]
+    return "\n".join(part for pair in parts for part in pair if part)
+
+
+def table_of(home: Path, study: str) -> Path:
+    """Return the file with a study's rows."""
+    return home / "tables" / f"{MAIN if study == MAIN else compared_file(study)}.csv"
+
+
+def closing_rows(home: Path, study: str) -> str:
+    """Return the rows of a study's table; "" where there is none."""
+    table = table_of(home, study)
+    return rows(table) if table.exists() else ""
 
 
 def rows(table: Path) -> str:
@@ -31,8 +39,8 @@ def rows(table: Path) -> str:
     """
     with table.open(encoding="utf-8", newline="") as file:
         averages = [r for r in csv.DictReader(file) if r["benchmark"] == AVERAGE and (r["mean"] or r["difference"])]
-    # write_csv quotes a sign
-    titles = {row["method"]: (row.get("title") or row["method_title"]).lstrip("'+") for row in averages}
+    # write_csv quotes a sign; a base model has another title in each task
+    titles = {(r["task"], r["method"]): (r.get("title") or r["method_title"]).lstrip("'+") for r in averages}
     pooled = [row for row in averages if not row["mean"]]
     cells = []
     for row in pooled or averages:
@@ -40,18 +48,15 @@ def rows(table: Path) -> str:
         accuracy = "" if row in pooled else text.percent(mean, low, high)
         against = ""
         if lead == lead:
-            other = titles.get(row["reference"], row["reference"])
+            other = titles.get((row["task"], row["reference"]), row["reference"])
             against = f"{text.signed(lead)} against {other}, {row['verdict']}"
-        cells.append((row["task"], titles[row["method"]], accuracy, against))
+        cells.append((row["task"], titles[row["task"], row["method"]], accuracy, against))
     if not cells:
         return ""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True) if w).rstrip() for line in cells]
-    kind = (
-        "Points, pooled over base models"
-        if pooled
-        else "Accuracy in percent, averaged over benchmarks, with 95% interval"
-    )
+    alone = "Accuracy in percent, averaged over benchmarks, with 95% interval"
+    kind = "Points, pooled over base models" if pooled else alone
     return "\n".join([f"{kind} ({table}):", *lines])
 
 

@@ -18,13 +18,13 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from analysis import audit, paper, text
+from analysis import audit, closing, paper, text
 from analysis.exchange.imports import is_imported
 from analysis.products import FIGURES, LEDGER, MAIN, PAGE, TABLES, imported, robustness_reports
-from analysis.study import load, workflow_command
+from analysis.study import StudyFile, finished, load, workflow_command
 from bapo import project
 from bapo.errors import UserError
-from bapo.store.files import MANIFEST, read_json, write_text
+from bapo.store.files import MANIFEST, SUMMARY, read_json, write_text
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: the heading, where no project has another
@@ -56,6 +56,7 @@ def write(home: Path, out: Path | None = None) -> Path:
         title=title or TITLE,
         scale=first.scale if first else home.name,
         note=first.note if first else "",
+        opening=[_opening(study, home) for study in studies],
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
         **parts,
         claims=None if title else markdown(_titled(ledger)[1]),
@@ -78,6 +79,19 @@ def shows_something(home: Path) -> bool:
 def study_files(home: Path) -> list[Path]:
     """Return the descriptions of the studies of ``home``."""
     return sorted(home.glob("studies/*.json"))
+
+
+def _opening(study: StudyFile, home: Path) -> dict[str, str]:
+    """Return a study's title, what ran on which machines and how long, and its rows as text."""
+    runs = [cell.run for cell in study.cells if finished(cell, True)]
+    seconds = sum(read_json(run / SUMMARY).get("totals", {}).get("seconds", 0) for run in runs)
+    processors = {read_json(run / MANIFEST).get("hardware", {}).get("processor", "") for run in runs} - {""}
+    facts = f"{len(runs)} of {len(study.cells)} runs, {text.duration(seconds)} of training"
+    return {
+        "title": study.title,
+        "facts": " on ".join([facts, *([" and ".join(sorted(processors))] if processors else [])]) + ".",
+        "rows": closing.closing_rows(home, study.name),
+    }
 
 
 def _imports(home: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from support.runs import write_results
 from analysis import report
 from analysis.__main__ import main
 from analysis.report import markdown
+from analysis.results import AVERAGE
 from bapo.errors import UserError
 from bapo.store.files import write_text
 
@@ -41,8 +43,11 @@ def home(tmp_path: Path) -> Path:
     home = write_results(tmp_path / "laptop")
     file = home / "studies" / "table1.json"
     cells = [c | {"method_title": f"+{c['method']} {HOSTILE}"} for c in json.loads(file.read_text())["cells"]]
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"note": HOSTILE, "cells": cells}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"name": "table1", "note": HOSTILE, "cells": cells}))
     write_text(home / "tables" / "table1.md", TABLE)
+    columns = "task,method,method_title,benchmark,mean,low,high,difference\n"
+    bases = f"countdown,base,Tiny,{AVERAGE},0.1,0.05,0.15,\ngeometry,base,Tiny VL,{AVERAGE},0.2,0.15,0.25,\n"
+    write_text(home / "tables" / "table1.csv", f"{columns}{bases}geometry,grpo,{HOSTILE},{AVERAGE},0.3,0.2,0.4,\n")
     write_text(home / "tables" / "table1_forest.svg", f"<svg xmlns='http://www.w3.org/2000/svg'>{HOSTILE}</svg>")
     write_text(home / "tables" / "comparison_bases.md", "# Bases\n")
     write_text(home / "tables" / "table2.md", "# Table 2\n")
@@ -67,6 +72,10 @@ def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
     assert list(parts[0]["pictures"]) == ["tables/table1_forest.svg"]
     assert parts[0]["files"] == ["tables/table1.csv"] and parts[1]["files"] == []
     assert "A curve." in page
+    short = page.partition('<section id="short">')[2].partition("</section>")[0]
+    for title in ("countdown  Tiny ", "geometry   Tiny VL ", f"geometry   {HOSTILE} "):
+        assert title in html.unescape(short)
+    assert " runs, " in short
 
 
 def test_markdown_keeps_our_marks_and_nothing_else() -> None:
