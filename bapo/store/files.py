@@ -42,8 +42,11 @@ def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the same folder; it becomes ``path`` if the block ends without an error.
 
     durable: it is on the disk before it has its name; not so in a folder that the caller flushes and renames whole.
+    Raises UserError for a folder, a device or another thing that a file would replace.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is no regular file; name another place")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
