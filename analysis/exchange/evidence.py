@@ -268,14 +268,16 @@ def unpack(file: Path, out: Path) -> Path:
     Of a portion that is the file of all portions that lie there (:func:`_joined`). Of an evaluation only the number of
     correct samples is known, so the first ones of a problem are the correct ones. Every summary gets ``evidence``: the
     file, its SHA-256, and the fingerprints of the files that the run had. Raises UserError where a run that is not from
-    evidence lies in ``out``, or other results of the same run, which studies have from different processors.
+    evidence lies in ``out``, finished or not, or other results of the same run, which studies have from different
+    processors.
     """
     described, tables = read(file)
     home, written = out / described["folder"], set[Path]()
     texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
-    for path in home.glob(f"*/*/*/*/{SUMMARY}"):  # a study's file would name these runs no more
-        if "evidence" not in read_json(path):
-            raise UserError(f"{path}: a run that is not from evidence lies here; name another folder")
+    for folder in (*home.glob("*/*/*/*"), *home.glob("*/*/base")):  # a study's file would name these runs no more
+        there = next((folder / name for name in files.OF_RUN if (folder / name).exists()), None)
+        if there and not ((folder / SUMMARY).exists() and "evidence" in read_json(folder / SUMMARY)):
+            raise UserError(f"{there}: a run that is not from evidence lies here; name another folder")
     for path in (path for path in texts if path.name == SUMMARY and path.exists()):
         other = read_json(path).get("evidence", {})
         if other and other["sealed"] != json.loads(texts[path]).get("files", {}):

@@ -23,7 +23,7 @@ import pandas as pd
 
 from bapo.errors import UserError
 from bapo.store import files
-from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, TABLES, read_json, sha256, write_json
+from bapo.store.files import CONFIG, MANIFEST, OF_RUN, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
 from bapo.validate import Name
 from bapo.validate import read as checked
@@ -296,7 +296,7 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
 
 def _require_imported(folder: Path) -> None:
     """Raise UserError where a folder holds results that nothing has imported, since they would be lost."""
-    there = [name for name in (MANIFEST, SUMMARY, "checkpoints", *TABLES) if (folder / name).exists()]
+    there = [name for name in OF_RUN if (folder / name).exists()]
     if there and not is_imported(folder):
         raise UserError(f"{folder}: holds {there[0]} of a run that is not imported; name another --out or --method")
 

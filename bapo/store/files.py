@@ -26,6 +26,8 @@ SUMMARY, MANIFEST, CONFIG = "summary.json", "manifest.json", "config.yaml"
 CHECKSUMS = "checksums.json"  # beside a checkpoint's weights
 STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
+#: what tells that a folder holds a run, finished or not
+OF_RUN = (MANIFEST, SUMMARY, "checkpoints", *TABLES)
 #: columns that measure time: the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
 #: what mends a finished folder. Snakemake makes a run that is missing for its own target, not for a finished table

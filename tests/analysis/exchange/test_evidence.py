@@ -126,12 +126,21 @@ def test_an_unfinished_study_has_no_evidence(missing: str, home: Path, tmp_path:
     assert not (tmp_path / "evidence").exists()
 
 
-def test_evidence_never_takes_the_place_of_a_run(home: Path, tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        *(f"tiny/bapo/seed1/{name}" for name in ("summary.json", "manifest.json", "steps.parquet", "checkpoints/x")),
+        *("tiny/base/manifest.json", "tiny/base/eval/summary.json", "other/grpo/seed1/manifest.json"),
+    ],
+)
+def test_evidence_never_takes_the_place_of_a_run(own: str, home: Path, tmp_path: Path, capsys) -> None:
     file = evidence.pack(home / "studies" / "table1.json", tmp_path / "evidence")
-    before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
-    assert main(["unpack", str(file), "--out", str(home.parent)]) == 2
-    assert "summary.json" in capsys.readouterr().err
-    assert {p: p.read_bytes() for p in home.rglob("*") if p.is_file()} == before
+    path = tmp_path / "back" / "laptop" / "countdown" / own
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    assert main(["unpack", str(file), "--out", str(tmp_path / "back")]) == 2
+    assert f"{own.removesuffix('/x')}: a run that is not from evidence" in capsys.readouterr().err
+    assert [p for p in (tmp_path / "back").rglob("*") if p.is_file()] == [path] and path.read_text() == "{}"
 
 
 def test_a_file_that_is_too_large(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
