@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,8 @@ from bapo.errors import UserError, unknown
 
 #: the most aliases of a YAML file: nested ones multiply what they stand for
 ALIASES = 30
+#: what YAML reads in base 8 or 60
+_MISREAD = re.compile(r"[-+]?(?:0[\d_]+|\d[\d_]*(?::[0-5]?\d)+(?:\.[\d_]*)?)")
 
 
 class Only(frozenset[str]):
@@ -138,11 +141,24 @@ def parse_yaml(path: Path, text: str | None = None, kind: type = dict) -> Any:
     return content
 
 
+def require_plain(text: str, named: str = "") -> str:
+    """Return YAML as it is. Raises ValueError for a number that is another one there: 010 is 8, and 1:30 is 90.
+
+    named: the override that it stands in.
+    """
+    if re.search(r"\b0[\d_]|\d:\d", text):
+        for event in yaml.parse(text):
+            if isinstance(event, yaml.ScalarEvent) and event.style is None and _MISREAD.fullmatch(event.value):
+                cure = "write a number without a first 0 and colons, or text in quotes"
+                raise ValueError(f"{named or event.value}: {cure}")
+    return text
+
+
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> object:
     if "*" in text and sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)) > ALIASES:
         raise ValueError(f"it has more than {ALIASES} aliases (*NAME); write some of them out")
-    return OmegaConf.to_container(OmegaConf.create(text))
+    return OmegaConf.to_container(OmegaConf.create(require_plain(text)))
 
 
 def explained(error: Exception) -> str:
