@@ -47,6 +47,7 @@ def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:
             raise UserError(unknown(word, f"no setting '{key}'", key, [*known]))
     settings = read_settings(values, "setting")
     if others:
+        compose.once([*(settings.set if any(word.startswith("set=") for word in words) else ()), *others])
         both = {override.partition("=")[0]: override for override in (*settings.set, *others)}
         settings = read_settings({**values, "set": list(both.values())}, "setting")
     return targets, settings

@@ -72,6 +72,7 @@ def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, mo
         ("table1 seeds=010,2", "seeds=010,2: 010: .*without a first 0"),
         ("table1 methods=bapo,bapo", "methods=bapo,bapo: names bapo twice"),
         ("table1 train.steps=5 train.steps=6", "train.steps=5 is given, too"),
+        ("table1 train.steps=5 set=train.steps=6", "train.steps=6 is given, too"),
         ("table1 --profile slrum", r"no such profile \(did you mean 'slurm'\?\)"),
     ],
 )
