@@ -202,6 +202,8 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     if "setting" not in names and name not in options("setting"):
         file = trees[-1] / "setting" / f"{name}.yaml"
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
+    if not names.get("setting", name).endswith(ending := f"_{names.get('task', 'countdown')}"):
+        raise wrong(None, "setting", names["setting"], f"is of another task; name one that ends in {ending}")
     for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | names).items():
         parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees

@@ -39,7 +39,7 @@ def _as_words(value: object) -> object:
 #: keys of the configuration that move a job's output or stand in ``--config`` -> the key there, where it has one
 _ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
 _ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device", "task.name": "", "model.name": ""}
-_ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder"}
+_ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
 def _override_of_jobs(override: str) -> str:

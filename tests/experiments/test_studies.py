@@ -35,7 +35,7 @@ OF_ALL_JOBS |= {
     "tracking": "tracking",
     "tracking.kind": "tracking",
 }
-OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder"}
+OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
 # ------------------------------------------------------------------------------------------------ what a study needs
