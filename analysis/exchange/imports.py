@@ -10,6 +10,7 @@ import ast
 import contextlib
 import csv
 import gzip
+import io
 import json
 import math
 import re
@@ -91,7 +92,7 @@ def read(path: Path) -> Log:
         history, kind = _table(path, text), "row"
     else:
         kind = "line" if history is None else "log_history entry"
-    for number, line in enumerate(text.splitlines() if history is None else history, 1):
+    for number, line in enumerate(io.StringIO(text, None) if history is None else history, 1):
         place = f"{kind} {number}"
         try:
             record = _record(line) if history is None else line
@@ -106,7 +107,7 @@ def read(path: Path) -> Log:
 
 def _suffix(path: Path) -> str:
     """Return what a file's name ends with before ".gz"."""
-    return Path(path.name.removesuffix(".gz")).suffix
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _document(path: Path, text: str) -> dict[str, Any]:
@@ -126,11 +127,11 @@ def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
 def _text(path: Path) -> str:
     """Return a file's text, unpacked. Raises UserError where it cannot be read or is longer than LARGEST."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise ValueError(f"more than {LARGEST:,} bytes")
-        return content.decode()
+        return content.decode("utf-8-sig")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
@@ -138,13 +139,16 @@ def _text(path: Path) -> str:
 def _table(path: Path, text: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough."""
     try:
-        rows = list(csv.DictReader(text.splitlines()))
+        table = csv.DictReader(io.StringIO(text, ""))
+        rows = list(table)
     except csv.Error as error:
         raise UserError(f"{path}: no CSV table ({error}); export it again") from None
-    columns = [name for name in (rows[0] if rows else ()) if name and not name.endswith(("__MIN", "__MAX"))]
+    columns = [name for name in table.fieldnames or () if name and not name.endswith(("__MIN", "__MAX"))]
     runs = {run for run, dash, _ in (name.rpartition(" - ") for name in columns) if dash}
-    short = {name: name.rpartition(" - ")[2] if len(runs) == 1 else name for name in columns}
-    return [{short[name].removeprefix("train/"): row[name] or None for name in columns} for row in rows]
+    short = [(name.rpartition(" - ")[2] if len(runs) == 1 else name).removeprefix("train/") for name in columns]
+    if doubles := [name for name in short if short.count(name) > 1]:
+        raise UserError(f"{path}: two columns are {doubles[0]}; leave one out")
+    return [{name: row[column] or None for name, column in zip(short, columns, strict=True)} for row in rows]
 
 
 def _record(line: str) -> dict[str, Any]:

@@ -116,6 +116,25 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
     ("name", "text", "metric", "steps", "rewards", "refused", "said"),
     [
         ("panel.csv", WANDB_CSV, None, [5, 15], [0.25, 0.75], [], "reward: reward, 2 steps, 0.25 at step 5"),
+        (
+            "Panel.CSV",
+            f"\ufeff{WANDB_CSV}",
+            None,
+            [5, 15],
+            [0.25, 0.75],
+            [],
+            "2 steps, 0.25 at step 5",
+        ),  # as Excel does
+        ("bom.jsonl", f"\ufeff{json.dumps(OTHERS)}", None, [1], [0.5], [], "1 steps"),
+        (
+            "lines.jsonl",
+            '{"step": 1, "reward": 1, "a": "\u2028"}\r{"step": 2, "reward": 0}',
+            None,
+            [1, 2],
+            [1.0, 0.0],
+            [],
+            "",
+        ),
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
@@ -167,6 +186,9 @@ def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
             steps_of(read(write(tmp_path, name, text)))
     with pytest.raises(UserError, match=r"none\.log: not readable .*; name another file"):
         read(tmp_path / "none.log")
+    for columns in ("reward,reward", "reward,train/reward", "a - reward,a - reward"):
+        with pytest.raises(UserError, match=r"d\.csv: two columns are reward"):
+            read(write(tmp_path, "d.csv", f"step,{columns}\n1,0.5,0.75\n"))
     content = bytearray(gzip.compress(VERL_CONSOLE.encode()))
     content[20:30] = b"\xff" * 10
     (tmp_path / "v.log.gz").write_bytes(content)
