@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,12 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     folders = [
         (f"--{name}", {"required": True, "help": "the name of a folder"}) for name in ("task", "model", "method")
     ]
-    numbers = (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses"))
+    seed = ("--seed", {"type": partial(_count, below=2**63), "default": 1, "help": "of the run (1)"})
+    numbers = (("batch", 128, "prompts a step"), ("group", 8, "responses"))
     sizes = [(f"--{name}", {"type": _count, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
     metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/sharing.md"})
-    command("import", _import, log, *folders, metric, *sizes, home)
+    command("import", _import, log, *folders, metric, seed, *sizes, home)
 
     command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))
     studies = path("--study", "FILE.json", "results/SCALE/studies/*.json", required=True, nargs="+")
@@ -150,10 +152,10 @@ def _overview(options: argparse.Namespace) -> Made:
     return Made(overview.write([study.load(file) for file in options.study], options.out, night=True), options.study)
 
 
-def _count(text: str) -> int:
+def _count(text: str, below: int = 10**6) -> int:
     """Return a number from 1. Raises ArgumentTypeError, to which argparse adds the option."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
+    if not text.isdecimal() or len(text) > 20 or not 0 < int(text) < below:
+        raise argparse.ArgumentTypeError(f"{text:.40}: must be a whole number from 1, below {below}")
     return int(text)
 
 

@@ -294,11 +294,17 @@ def test_a_file_that_unpacks_to_too_much_is_refused(
     assert f"{path}: not readable (more than 1,000 bytes)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("option", "number"), [("--batch", "0"), ("--group", "-2"), ("--seed", "x")])
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [
+        *(("--batch", "0"), ("--group", "-2"), ("--seed", "x"), ("--batch", "1" + 30 * "0"), ("--group", "9" * 5000)),
+        *(("--batch", str(10**6)), ("--seed", str(2**63)), ("--seed", "9" * 30)),
+    ],
+)
 def test_a_count_is_from_1(tmp_path: Path, capsys: Any, option: str, number: str) -> None:
     with pytest.raises(SystemExit):
         bring(tmp_path, write(tmp_path, "r.json", LM_EVAL), f"{option}={number}")
-    assert f"{option}: {number}" in capsys.readouterr().err and not (tmp_path / "imported").exists()
+    assert f"{option}: {number:.40}: must be" in capsys.readouterr().err and not (tmp_path / "imported").exists()
 
 
 def test_a_history_is_a_list(tmp_path: Path, capsys: Any) -> None:
