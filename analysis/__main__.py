@@ -207,6 +207,7 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
+    study.load_trials(options.trials)
     return Made(sweep.write(options.trials, options.out), [options.trials])
 
 
@@ -244,8 +245,7 @@ def _listed(file: Path) -> list[Path]:
     """Return the runs of a study file, or of a sweep's trials."""
     content = read_json(file)
     if "trials" in content:
-        runs = [seed["run"] for trial in content["trials"] for seed in trial["seeds"].values()]
-        return [Path(run) for run in (*content["reference"]["runs"].values(), *runs)]
+        return study.load_trials(file).runs
     starts = [(start["run"], depth) for key, depth in (("cells", 4), ("bases", 3)) for start in content.get(key, ())]
     return [study.placed(file, Path(run), depth) for run, depth in starts]
 
