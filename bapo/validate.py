@@ -79,6 +79,15 @@ class Part(BaseModel):
         return content
 
 
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, for ``json.loads(..., object_pairs_hook=each_once)``. Raises ValueError for doubles."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} is given twice; leave one out")
+    return content
+
+
 def read(schema: Callable[..., Kind], content: object, file: Path | str | None, field: str = "") -> Kind:
     """Return ``content`` as an object of a pydantic model or a dataclass. field: where in the file it stands.
 

@@ -26,7 +26,7 @@ from bapo.errors import UserError
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, OF_RUN, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
-from bapo.validate import Name
+from bapo.validate import Name, each_once
 from bapo.validate import read as checked
 
 STUDY = "study.json"
@@ -162,8 +162,11 @@ def _record(line: str) -> dict[str, Any]:
     if brace == 0 or text.startswith("{'", brace):
         if len(text) > LONGEST:
             raise ValueError(f"has more than {LONGEST:,} characters")
-        quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text[brace:])  # they are no Python literals
-        record = ast.literal_eval(quoted) if text.startswith("{'", brace) else json.loads(text)
+        if text.startswith("{'", brace):
+            quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text[brace:])  # they are no Python literals
+            record = ast.literal_eval(quoted)
+        else:
+            record = json.loads(text, object_pairs_hook=each_once)
         data = record.get("data")
         record = {"step": record.get("step"), **data} if isinstance(data, dict) else record
         return {str(key).removeprefix("train/"): value for key, value in record.items()}
@@ -173,7 +176,7 @@ def _record(line: str) -> dict[str, Any]:
     numbers = {part.strip(): _NUMBER.fullmatch(part.strip()) for part in match[2].split(" - ")}
     if broken := [part for part, number in numbers.items() if not number]:
         raise ValueError(f"'{broken[0][:40]}' is no NAME:NUMBER; the line is cut off or mixed with another")
-    values = {number[1]: number[2] for number in numbers.values() if number}
+    values = each_once([(number[1], number[2]) for number in numbers.values() if number])
     return {"step": int(match[1])} | {name: _WORDS.get(value.lower(), value) for name, value in values.items()}
 
 

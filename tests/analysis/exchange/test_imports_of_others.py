@@ -170,6 +170,8 @@ REWARD = '"critic/score/mean": '
         f'{{"step": true, {REWARD}0.5}}',
         f'{{"step": 7, {REWARD}-Infinity}}',
         "step:7 - critic/score/mean:nan",
+        "step:7 - critic/score/mean:0.5 - critic/score/mean:0.75",
+        f'{{"step": 7, {REWARD}0.5, {REWARD}0.75}}',
         "{'step': 7, 'reward': inf}",
     ],
 )
