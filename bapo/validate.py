@@ -42,7 +42,7 @@ Unidentified = Annotated[Kind, Only()]
 
 
 #: of what becomes the name of a folder, and of a path: both reach the rules of the workflow, where braces are patterns
-NAME, FOLDER = r"^[\w+=][\w.+=-]{0,79}$", r"^[^{}\pC-][^{}\pC]*$"
+NAME, FOLDER = r"^[\w+=][\w.+=-]{0,79}$", r"^[^{}\pC~-][^{}\pC]*$"
 #: of an override
 OVERRIDE = r"^[A-Za-z_][\w.-]*="
 Name = Annotated[str, Field(pattern=NAME)]
@@ -113,7 +113,7 @@ _WORDS = {
     "a valid array": "a list",
     "a valid tuple": "a list",
     f"String should match pattern '{NAME}'": "must be the name of one folder: up to 80 letters, digits and . _ + = -",
-    f"String should match pattern '{FOLDER}'": "must be a path without braces, control characters and a first dash",
+    f"String should match pattern '{FOLDER}'": "must be a path without braces, control characters, a first dash or ~",
     f"String should match pattern '{OVERRIDE}'": "write KEY=VALUE",
 }
 

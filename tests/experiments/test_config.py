@@ -240,6 +240,7 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["train.betas=[0.9, 0:30]"], "^train.betas=.*without a first 0"),
         (["task=countdown", "setting=paper_geometry"], "^setting=paper_geometry: is of another task; .* _countdown$"),
         (["setting=pocket"], "^setting=pocket: is of another task"),
+        (["paths.results=~/x"], "^paths.results=~/x: must be a path .* or ~$"),
         (["~train.steps"], "~train.steps: write KEY=VALUE"),
         (["=5"], "^=5: write KEY=VALUE"),
         (["base=5"], "^base=5: must be a valid dict"),

@@ -93,6 +93,7 @@ def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.C
         ("run table1 --forcerun table", "options of Snakemake go behind ` -- `"),
         ("plan --cores 2", "arguments: --cores\n"),
         ("gpu-check --keep=", "argument --keep: is empty; name a file or folder"),
+        ("report --out=~/x results", "argument --out: ~/x: is no folder of yours here; write $HOME"),
         ("report --out= results", "argument --out: is empty; name a file or folder"),
     ],
 )
