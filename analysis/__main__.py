@@ -7,6 +7,7 @@ lists their fields. Paths in them are relative to where the command runs.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +93,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("claims", _claims, studies, OUT)
     command("overview", _overview, studies, OUT)
 
-    license = ("--license", {"metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
+    license = ("--license", {"type": _url, "metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
     logbook = ("--trackio", {"action": "store_true", "help": "in place of an archive, a logbook with a page a claim"})
     command("export", _export, RESULTS, path("--out", "ARCHIVE", "a new folder", required=True), license, logbook)
     command("verify", _verify, path("crate", "ARCHIVE", "the folder of an archive"))
@@ -157,6 +158,13 @@ def _count(text: str, below: int = 10**6) -> int:
     if not text.isdecimal() or len(text) > 20 or not 0 < int(text) < below:
         raise argparse.ArgumentTypeError(f"{text:.40}: must be a whole number from 1, below {below}")
     return int(text)
+
+
+def _url(text: str) -> str:
+    """Return the address of a licence. Raises ArgumentTypeError, to which argparse adds the option."""
+    if not re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[!-~]*)?", text):
+        raise argparse.ArgumentTypeError(f"{text}: must be a URL, for example {crate.LICENSE}")
+    return text
 
 
 def _import(options: argparse.Namespace) -> Made:

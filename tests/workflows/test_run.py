@@ -94,6 +94,8 @@ def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.C
         ("plan --cores 2", "arguments: --cores\n"),
         ("gpu-check --keep=", "argument --keep: is empty; name a file or folder"),
         ("report --out=~/x results", "argument --out: ~/x: is no folder of yours here; write $HOME"),
+        ("export a --out b --license not-a-url", "argument --license: not-a-url: must be a URL"),
+        ("export a --out b --license https://", "must be a URL"),
         ("report --out= results", "argument --out: is empty; name a file or folder"),
     ],
 )
