@@ -33,6 +33,10 @@ PROBLEMS = Only({"data"})
 MODEL = Only({"base", "documents"})
 
 
+#: folders beside those that a name makes
+TAKEN = {"task": ("logs", "studies", "tables", "figures", "sweeps"), "model": ("data",), "method": ("base",)}
+
+
 def _limit(count: int) -> int:
     if count != -1 and count < 1:
         raise ValueError("must be -1 (off) or at least 1")
@@ -286,6 +290,9 @@ class Config(Node):
 
         Raises UserError naming the key, its value and the cure.
         """
+        for part, folders in TAKEN.items():
+            if (name := getattr(self, part).name) in folders:
+                raise wrong(None, f"{part}.name", name, "is another folder in the results; choose another name")
         self.method = self.method.of_setting(self.train)
         data, model = self.data, self.model
         for key in ("chat_template", "system", "chat_template_kwargs") if model.kind == "scratch" else ():

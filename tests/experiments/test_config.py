@@ -241,6 +241,10 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["task=countdown", "setting=paper_geometry"], "^setting=paper_geometry: is of another task; .* _countdown$"),
         (["setting=pocket"], "^setting=pocket: is of another task"),
         (["paths.results=~/x"], "^paths.results=~/x: must be a path .* or ~$"),
+        *(
+            ([f"{key}={name}"], f"{key}={name}: is another folder in the results")
+            for key, name in (("model.name", "data"), ("method.name", "base"), ("task.name", "logs"))
+        ),
         (["~train.steps"], "~train.steps: write KEY=VALUE"),
         (["=5"], "^=5: write KEY=VALUE"),
         (["base=5"], "^base=5: must be a valid dict"),
