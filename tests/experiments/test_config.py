@@ -258,6 +258,8 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["model.name=5"], "^model.name=5: must be text; put it in quotes"),
         (["paths.results='{x}'"], "^paths.results={x}: must be a path without braces"),
         (["paths.data_folder=2024"], "^paths.data_folder=2024: must be text; .* ./ before"),
+        (["train.learning_rate=1e300"], "^train.learning_rate=1e.300: must be less than or equal to 1000000000"),
+        (["sampling.temperature=1e-320"], "^sampling.temperature=1e-320: must be greater than or equal to 0.000000001"),
         (["train.learning_rate=.inf"], "^train.learning_rate=inf: must be a finite number"),
         (["method.kl_coef=.inf"], "^method.kl_coef=inf: must be a finite number"),
         (["threads=1000000"], "^threads=1000000: must be less than or equal to 4096"),
