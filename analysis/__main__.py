@@ -66,7 +66,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         for argument, options in arguments:
             sub.add_argument(argument, **options)
 
-    other = ("--reference", {"metavar": "METHOD", "help": "what rows are compared with; default: the study's reference"})
+    other = ("--reference", {"metavar": "METHOD", "help": "what rows are compared with; default: the study's"})
     for table in (products.TABLES | products.OTHERS).values():
         only = [other] if table.name == products.SPECIFICATIONS else []
         command(table.name, _table, STUDY, OUT, *only, text=table.heading)
