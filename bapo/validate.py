@@ -155,7 +155,7 @@ def require_plain(text: str, named: str = "") -> str:
 
     named: the override that it stands in.
     """
-    if re.search(r"\b0[\d_]|\d:\d", text):
+    if re.search(r"(?<![\w.+-])[-+]?0[\d_]|\d:\d", text):  # parsing takes as long as reading
         for event in yaml.parse(text):
             if isinstance(event, yaml.ScalarEvent) and event.style is None and _MISREAD.fullmatch(event.value):
                 cure = "write a number without a first 0 and colons, or text in quotes"
