@@ -7,9 +7,11 @@ lists their fields. Paths in them are relative to where the command runs.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +66,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         for argument, options in arguments:
             sub.add_argument(argument, **options)
 
-    other = (
-        "--reference",
-        {"metavar": "METHOD", "help": "what rows are compared with; default: the study's reference"},
-    )
+    other = ("--reference", {"metavar": "METHOD", "help": "what rows are compared with; default: the study's"})
     for table in (products.TABLES | products.OTHERS).values():
         only = [other] if table.name == products.SPECIFICATIONS else []
         command(table.name, _table, STUDY, OUT, *only, text=table.heading)
@@ -82,18 +81,19 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     folders = [
         (f"--{name}", {"required": True, "help": "the name of a folder"}) for name in ("task", "model", "method")
     ]
-    numbers = (("seed", 1, "of the run"), ("batch", 128, "prompts a step"), ("group", 8, "responses"))
+    seed = ("--seed", {"type": partial(_count, below=2**63), "default": 1, "help": "of the run (1)"})
+    numbers = (("batch", 128, "prompts a step"), ("group", 8, "responses"))
     sizes = [(f"--{name}", {"type": _count, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
     metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/sharing.md"})
-    command("import", _import, log, *folders, metric, *sizes, home)
+    command("import", _import, log, *folders, metric, seed, *sizes, home)
 
     command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))
     studies = path("--study", "FILE.json", "results/SCALE/studies/*.json", required=True, nargs="+")
     command("claims", _claims, studies, OUT)
     command("overview", _overview, studies, OUT)
 
-    license = ("--license", {"metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
+    license = ("--license", {"type": _url, "metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
     logbook = ("--trackio", {"action": "store_true", "help": "in place of an archive, a logbook with a page a claim"})
     command("export", _export, RESULTS, path("--out", "ARCHIVE", "a new folder", required=True), license, logbook)
     command("verify", _verify, path("crate", "ARCHIVE", "the folder of an archive"))
@@ -153,11 +153,18 @@ def _overview(options: argparse.Namespace) -> Made:
     return Made(overview.write([study.load(file) for file in options.study], options.out, night=True), options.study)
 
 
-def _count(text: str) -> int:
+def _count(text: str, below: int = 10**6) -> int:
     """Return a number from 1. Raises ArgumentTypeError, to which argparse adds the option."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
+    if not text.isdecimal() or len(text) > 20 or not 0 < int(text) < below:
+        raise argparse.ArgumentTypeError(f"{text:.40}: must be a whole number from 1, below {below}")
     return int(text)
+
+
+def _url(text: str) -> str:
+    """Return the address of a licence. Raises ArgumentTypeError, to which argparse adds the option."""
+    if not re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[!-~]*)?", text):
+        raise argparse.ArgumentTypeError(f"{text}: must be a URL, for example {crate.LICENSE}")
+    return text
 
 
 def _import(options: argparse.Namespace) -> Made:
@@ -208,6 +215,7 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
+    study.load_trials(options.trials)
     return Made(sweep.write(options.trials, options.out), [options.trials])
 
 
@@ -245,8 +253,7 @@ def _listed(file: Path) -> list[Path]:
     """Return the runs of a study file, or of a sweep's trials."""
     content = read_json(file)
     if "trials" in content:
-        runs = [seed["run"] for trial in content["trials"] for seed in trial["seeds"].values()]
-        return [Path(run) for run in (*content["reference"]["runs"].values(), *runs)]
+        return study.load_trials(file).runs
     starts = [(start["run"], depth) for key, depth in (("cells", 4), ("bases", 3)) for start in content.get(key, ())]
     return [study.placed(file, Path(run), depth) for run, depth in starts]
 

@@ -39,13 +39,14 @@ def latex(text: str) -> str:
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
     """Return a pipe table. align: l or r for each column."""
     rule = [":--" if a == "l" else "--:" for a in align]
-    lines = [header, rule, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    lines = [[cell.replace("|", r"\|") for cell in line] for line in (header, rule, *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def without_html(page: str) -> str:
-    """Return Markdown without pictures and HTML, which a title may hold; our own <br> and <u> stay."""
-    return re.sub(r"<(?!br>|/?u>)(?=[A-Za-z/!?])", "&lt;", page).replace("![", r"!\[")
+    """Return Markdown without pictures, links and HTML, which a title may hold; our own <br>, <u> and anchors stay."""
+    page = re.sub(r"\](?=\((?!#))", r"\]", re.sub(r"<(?!br>|/?u>)(?=[A-Za-z/!?])", "&lt;", page))
+    return page.replace("![", r"!\[")
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,12 @@ def examples(name: str) -> str:
 
 
 def path(text: str) -> Path:
-    """Return the path that an argument names. Raises ArgumentTypeError for an empty one, which would be this folder."""
+    """Return the path that an argument names.
+
+    Raises ArgumentTypeError for an empty one, which would be this folder, and for a home that the shell left as it is.
+    """
     if not text:
         raise ArgumentTypeError("is empty; name a file or folder")
+    if text.startswith("~"):
+        raise ArgumentTypeError(f"{text}: is no folder of yours here; write $HOME, or ./ before the name of a folder")
     return Path(text)

@@ -17,7 +17,7 @@ from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings, settings_of_project
-from bapo.validate import OVERRIDE, explained
+from bapo.validate import OVERRIDE, explained, require_plain
 
 #: keys that a study decides -> what to write instead
 SINGLE = {"seed": "write seeds=...", "method": "write methods=..."}
@@ -47,6 +47,7 @@ def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:
             raise UserError(unknown(word, f"no setting '{key}'", key, [*known]))
     settings = read_settings(values, "setting")
     if others:
+        compose.once([*(settings.set if any(word.startswith("set=") for word in words) else ()), *others])
         both = {override.partition("=")[0]: override for override in (*settings.set, *others)}
         settings = read_settings({**values, "set": list(both.values())}, "setting")
     return targets, settings
@@ -54,8 +55,8 @@ def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:
 
 def _value(word: str, value: str) -> object:
     try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        return yaml.safe_load(require_plain(value))
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{word}: {explained(error)}") from None
 
 

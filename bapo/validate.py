@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,8 @@ from bapo.errors import UserError, unknown
 
 #: the most aliases of a YAML file: nested ones multiply what they stand for
 ALIASES = 30
+#: what YAML reads in base 8 or 60
+_MISREAD = re.compile(r"[-+]?(?:0[\d_]+|\d[\d_]*(?::[0-5]?\d)+(?:\.[\d_]*)?)")
 
 
 class Only(frozenset[str]):
@@ -39,7 +42,7 @@ Unidentified = Annotated[Kind, Only()]
 
 
 #: of what becomes the name of a folder, and of a path: both reach the rules of the workflow, where braces are patterns
-NAME, FOLDER = r"^[\w+=][\w.+=-]{0,79}$", r"^[^{}\pC-][^{}\pC]*$"
+NAME, FOLDER = r"^[\w+=][\w.+=-]{0,79}$", r"^[^{}\pC~-][^{}\pC]*$"
 #: of an override
 OVERRIDE = r"^[A-Za-z_][\w.-]*="
 Name = Annotated[str, Field(pattern=NAME)]
@@ -76,6 +79,15 @@ class Part(BaseModel):
         return content
 
 
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, for ``json.loads(..., object_pairs_hook=each_once)``. Raises ValueError for doubles."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} is given twice; leave one out")
+    return content
+
+
 def read(schema: Callable[..., Kind], content: object, file: Path | str | None, field: str = "") -> Kind:
     """Return ``content`` as an object of a pydantic model or a dataclass. field: where in the file it stands.
 
@@ -101,7 +113,7 @@ _WORDS = {
     "a valid array": "a list",
     "a valid tuple": "a list",
     f"String should match pattern '{NAME}'": "must be the name of one folder: up to 80 letters, digits and . _ + = -",
-    f"String should match pattern '{FOLDER}'": "must be a path without braces, control characters and a first dash",
+    f"String should match pattern '{FOLDER}'": "must be a path without braces, control characters, a first dash or ~",
     f"String should match pattern '{OVERRIDE}'": "write KEY=VALUE",
 }
 
@@ -138,11 +150,24 @@ def parse_yaml(path: Path, text: str | None = None, kind: type = dict) -> Any:
     return content
 
 
+def require_plain(text: str, named: str = "") -> str:
+    """Return YAML as it is. Raises ValueError for a number that is another one there: 010 is 8, and 1:30 is 90.
+
+    named: the override that it stands in.
+    """
+    if re.search(r"(?<![\w.+-])[-+]?0[\d_]|\d:\d", text):  # parsing takes as long as reading
+        for event in yaml.parse(text):
+            if isinstance(event, yaml.ScalarEvent) and event.style is None and _MISREAD.fullmatch(event.value):
+                cure = "write a number without a first 0 and colons, or text in quotes"
+                raise ValueError(f"{named or event.value}: {cure}")
+    return text
+
+
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> object:
     if "*" in text and sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)) > ALIASES:
         raise ValueError(f"it has more than {ALIASES} aliases (*NAME); write some of them out")
-    return OmegaConf.to_container(OmegaConf.create(text))
+    return OmegaConf.to_container(OmegaConf.create(require_plain(text)))
 
 
 def explained(error: Exception) -> str:

@@ -6,6 +6,7 @@ A crate holds the sealed files of a scale's runs, what the analysis made of them
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,22 +139,39 @@ def write(packed: Packed, out: Path, license: str = LICENSE) -> str:
 def problems(folder: Path) -> list[str]:
     """Return a sentence for everything in a crate that is not as it was packed.
 
-    Hashes are compared, files counted, and the seals of each summary checked, which a forger of sums would have to
-    forge too. Raises UserError where there is no list of sums.
+    Hashes are compared, files counted, links, pipes and empty folders named, and the seals of each summary checked,
+    which a forger of sums would have to forge too. Raises UserError where there is no list of sums.
     """
+    names = _names(folder)
     try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        if SUMS not in names:
+            raise FileNotFoundError
+        lines = (folder / SUMS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder}: {SUMS} is missing or no text; name an archive of `bapo export`") from None
-    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    hashes = {name: sha256(folder / name) for name in sorted(_names(folder) - {SUMS})}
-    sentences = [f"{name} is missing" for name in sorted(sums.keys() - hashes)]
+    sums: dict[str, str] = {}
+    sentences = []
+    for number, line in enumerate(lines, 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
+        if match is None:
+            sentences.append(f"line {number} of {SUMS} is no sum and name")
+        elif match[2] in sums:
+            sentences.append(f"line {number} of {SUMS} names {match[2]} again")
+        else:
+            sums[match[2]] = match[1]
+    hashes = {name: sha256(folder / name) for name in sorted(names - {SUMS})}
+    whole = {folder / name for name in names}
+    whole |= {parent for path in whole for parent in path.parents}
+    others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path not in whole)
+    sentences += [f"{name} was added: it is no file with a sum" for name in others]
+    sentences += [f"{name} is missing" for name in sorted(sums.keys() - hashes)]
     sentences += [f"{name} was added: {SUMS} does not name it" for name in hashes if name not in sums]
     sentences += [f"{n} was changed: its SHA-256 is not in {SUMS}" for n, h in hashes.items() if sums.get(n, h) != h]
-    for summary in sorted(folder.rglob(SUMMARY)):
-        place = summary.relative_to(folder)
+    for place in (Path(name) for name in hashes if Path(name).name == SUMMARY):
         try:
-            seals = {f"{place.parent}/{n}": seal["sha256"] for n, seal in read_json(summary).get("files", {}).items()}
+            seals = {
+                f"{place.parent}/{n}": seal["sha256"] for n, seal in read_json(folder / place).get("files", {}).items()
+            }
             sentences += [f"{n} is not what {place} sealed" for n, seal in seals.items() if hashes.get(n, seal) != seal]
         except (UserError, KeyError, TypeError, AttributeError, RecursionError):
             sentences.append(f"{place} is no summary with the files that it sealed")
@@ -161,4 +179,6 @@ def problems(folder: Path) -> list[str]:
 
 
 def _names(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    """Return the regular files below a folder; neither links nor what lies behind them."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.relative_to(folder).as_posix() for path in files}

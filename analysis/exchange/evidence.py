@@ -26,10 +26,12 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
 import pyarrow.parquet as pq
+import yaml
 
 from analysis import reading
 from analysis.exchange.crate import Packed
@@ -216,29 +218,64 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
                 raise ValueError("it is larger than evidence may be, or two files in it have one name")
             about = json.loads(archive.read(ABOUT))
             tables = {Path(name).stem: _table(name, archive.read(name)) for name in names if name != ABOUT}
-        paths = {PurePosixPath(path): table for table, rows in tables.items() for path in rows["path"].unique()}
-        folders = {folder for path in paths for folder in path.parents}
-        for path, table in paths.items():
-            if (
-                not PLACE.fullmatch("/".join([about["folder"], str(path)]))
-                or path in folders
-                or _table_of(path) != table
-            ):
-                raise ValueError(f"{about['folder']}/{path} is no file of results; do not use it")
-        study = f"studies/{about['study']}.json"
-        for path, text in tables[TEXT][["path", "text"]].itertuples(index=False):
-            if path.endswith(f"/{SUMMARY}") and not isinstance(json.loads(text).get("files", {}), dict):
-                raise ValueError(f"{path} is no summary")
-            if path == study:
-                validate(StudyFile, json.loads(text), None, path)
-        if study not in tables[TEXT]["path"].unique() or not tables[TEXT]["path"].is_unique:
+        study, texts = f"studies/{about['study']}.json", dict(tables[TEXT][["path", "text"]].itertuples(index=False))
+        if study not in texts or len(texts) < len(tables[TEXT]):
             raise ValueError("it lacks the file of its study, or has a text twice")
+        asked: StudyFile = validate(StudyFile, _object(texts[study]), None, study)
+        runs = {PurePosixPath(*cell.run.parts[-4:]) for cell in asked.cells}
+        runs |= {PurePosixPath(*base.run.parts[-3:]) for base in asked.bases}
+        folders = {run / part for run in runs for part in ("", "eval", "curve")}
+        for table, rows in tables.items():
+            for name in rows["path"].unique():
+                path, whole = PurePosixPath(name), "/".join([about["folder"], name])
+                placed = PLACE.fullmatch(whole) and (name == study or path.parent in folders)
+                if not placed or _table_of(path) != table:
+                    raise ValueError(f"{whole} is no file of the study's runs; do not use it")
+        for path, text in texts.items():
+            if path.endswith(f"/{CONFIG}"):
+                validate(_Sections, yaml.load(text, yaml.CSafeLoader), None, path)
+            elif path != study:
+                validate(_Written, _object(text), None, path)
         return about, tables
     except Exception as error:  # readers of archives fail in many ways at what was made to break them
         said = str(error).partition("\n")[0]
         raise UserError(
             f"{file}: no evidence ({said:.300}); name a file of evidence/, or make one with `bapo evidence`"
         ) from None
+
+
+@dataclass
+class _Sections:
+    """What analyses read of a configuration, which has more sections."""
+
+    task: Json = field(default_factory=dict)
+    data: Json = field(default_factory=dict)
+    model: Json = field(default_factory=dict)
+    base: Json = field(default_factory=dict)
+    method: Json = field(default_factory=dict)
+    train: Json = field(default_factory=dict)
+
+
+@dataclass
+class _Written:
+    """What analyses read of a manifest or summary, which has more fields."""
+
+    identity: str
+    started: str = ""
+    ended: str | None = None
+    steps: int | list[int] = 0
+    seconds: float = 0.0
+    budget: Json = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    benchmarks: dict[str, dict[str, float | dict[str, float]]] = field(default_factory=dict)
+    files: dict[str, dict[str, str | int]] = field(default_factory=dict)
+
+
+def _object(text: str) -> Json:
+    """Return JSON as this suite writes it. Raises ValueError for NaN and numbers too large, which it never has."""
+    content: Json = json.loads(text)
+    json.dumps(content, allow_nan=False)
+    return content
 
 
 def _table(name: str, content: bytes) -> pd.DataFrame:
@@ -268,14 +305,16 @@ def unpack(file: Path, out: Path) -> Path:
     Of a portion that is the file of all portions that lie there (:func:`_joined`). Of an evaluation only the number of
     correct samples is known, so the first ones of a problem are the correct ones. Every summary gets ``evidence``: the
     file, its SHA-256, and the fingerprints of the files that the run had. Raises UserError where a run that is not from
-    evidence lies in ``out``, or other results of the same run, which studies have from different processors.
+    evidence lies in ``out``, finished or not, or other results of the same run, which studies have from different
+    processors.
     """
     described, tables = read(file)
     home, written = out / described["folder"], set[Path]()
     texts = {home / path: text for path, text in tables.pop(TEXT)[["path", "text"]].itertuples(index=False)}
-    for path in home.glob(f"*/*/*/*/{SUMMARY}"):  # a study's file would name these runs no more
-        if "evidence" not in read_json(path):
-            raise UserError(f"{path}: a run that is not from evidence lies here; name another folder")
+    for folder in (*home.glob("*/*/*/*"), *home.glob("*/*/base")):  # a study's file would name these runs no more
+        there = next((folder / name for name in files.OF_RUN if (folder / name).exists()), None)
+        if there and not ((folder / SUMMARY).exists() and "evidence" in read_json(folder / SUMMARY)):
+            raise UserError(f"{there}: a run that is not from evidence lies here; name another folder")
     for path in (path for path in texts if path.name == SUMMARY and path.exists()):
         other = read_json(path).get("evidence", {})
         if other and other["sealed"] != json.loads(texts[path]).get("files", {}):

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import csv
 import gzip
+import io
 import json
 import math
 import re
@@ -23,9 +24,9 @@ import pandas as pd
 
 from bapo.errors import UserError
 from bapo.store import files
-from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, TABLES, read_json, sha256, write_json
+from bapo.store.files import CONFIG, MANIFEST, OF_RUN, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
-from bapo.validate import Name
+from bapo.validate import Name, each_once
 from bapo.validate import read as checked
 
 STUDY = "study.json"
@@ -91,7 +92,7 @@ def read(path: Path) -> Log:
         history, kind = _table(path, text), "row"
     else:
         kind = "line" if history is None else "log_history entry"
-    for number, line in enumerate(text.splitlines() if history is None else history, 1):
+    for number, line in enumerate(io.StringIO(text, None) if history is None else history, 1):
         place = f"{kind} {number}"
         try:
             record = _record(line) if history is None else line
@@ -106,7 +107,7 @@ def read(path: Path) -> Log:
 
 def _suffix(path: Path) -> str:
     """Return what a file's name ends with before ".gz"."""
-    return Path(path.name.removesuffix(".gz")).suffix
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _document(path: Path, text: str) -> dict[str, Any]:
@@ -126,11 +127,11 @@ def _part(content: dict[str, Any], name: str) -> dict[str, Any]:
 def _text(path: Path) -> str:
     """Return a file's text, unpacked. Raises UserError where it cannot be read or is longer than LARGEST."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise ValueError(f"more than {LARGEST:,} bytes")
-        return content.decode()
+        return content.decode("utf-8-sig")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
@@ -138,13 +139,16 @@ def _text(path: Path) -> str:
 def _table(path: Path, text: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough."""
     try:
-        rows = list(csv.DictReader(text.splitlines()))
+        table = csv.DictReader(io.StringIO(text, ""))
+        rows = list(table)
     except csv.Error as error:
         raise UserError(f"{path}: no CSV table ({error}); export it again") from None
-    columns = [name for name in (rows[0] if rows else ()) if name and not name.endswith(("__MIN", "__MAX"))]
+    columns = [name for name in table.fieldnames or () if name and not name.endswith(("__MIN", "__MAX"))]
     runs = {run for run, dash, _ in (name.rpartition(" - ") for name in columns) if dash}
-    short = {name: name.rpartition(" - ")[2] if len(runs) == 1 else name for name in columns}
-    return [{short[name].removeprefix("train/"): row[name] or None for name in columns} for row in rows]
+    short = [(name.rpartition(" - ")[2] if len(runs) == 1 else name).removeprefix("train/") for name in columns]
+    if doubles := [name for name in short if short.count(name) > 1]:
+        raise UserError(f"{path}: two columns are {doubles[0]}; leave one out")
+    return [{name: row[column] or None for name, column in zip(short, columns, strict=True)} for row in rows]
 
 
 def _record(line: str) -> dict[str, Any]:
@@ -158,8 +162,11 @@ def _record(line: str) -> dict[str, Any]:
     if brace == 0 or text.startswith("{'", brace):
         if len(text) > LONGEST:
             raise ValueError(f"has more than {LONGEST:,} characters")
-        quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text[brace:])  # they are no Python literals
-        record = ast.literal_eval(quoted) if text.startswith("{'", brace) else json.loads(text)
+        if text.startswith("{'", brace):
+            quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", r"'\g<0>'", text[brace:])  # they are no Python literals
+            record = ast.literal_eval(quoted)
+        else:
+            record = json.loads(text, object_pairs_hook=each_once)
         data = record.get("data")
         record = {"step": record.get("step"), **data} if isinstance(data, dict) else record
         return {str(key).removeprefix("train/"): value for key, value in record.items()}
@@ -169,7 +176,7 @@ def _record(line: str) -> dict[str, Any]:
     numbers = {part.strip(): _NUMBER.fullmatch(part.strip()) for part in match[2].split(" - ")}
     if broken := [part for part, number in numbers.items() if not number]:
         raise ValueError(f"'{broken[0][:40]}' is no NAME:NUMBER; the line is cut off or mixed with another")
-    values = {number[1]: number[2] for number in numbers.values() if number}
+    values = each_once([(number[1], number[2]) for number in numbers.values() if number])
     return {"step": int(match[1])} | {name: _WORDS.get(value.lower(), value) for name, value in values.items()}
 
 
@@ -296,7 +303,7 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
 
 def _require_imported(folder: Path) -> None:
     """Raise UserError where a folder holds results that nothing has imported, since they would be lost."""
-    there = [name for name in (MANIFEST, SUMMARY, "checkpoints", *TABLES) if (folder / name).exists()]
+    there = [name for name in OF_RUN if (folder / name).exists()]
     if there and not is_imported(folder):
         raise UserError(f"{folder}: holds {there[0]} of a run that is not imported; name another --out or --method")
 

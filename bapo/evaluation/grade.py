@@ -15,7 +15,7 @@ from bapo.graders.verdict import Verdict
 from bapo.store.files import Json
 from bapo.tasks.base import Task
 from bapo.tasks.real import RealTask
-from bapo.validate import wrong
+from bapo.validate import each_once, wrong
 
 LISTED = 20  #: lines on which two graders disagree that the summary names
 
@@ -64,7 +64,7 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
 
 def _graded(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:
     try:
-        record = json.loads(line.decode("utf-8-sig"))
+        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=each_once)
         if not isinstance(record, dict):
             raise UserError(f"must be a JSON object, not {type(record).__name__}")
         return record, task.grade_line(record)

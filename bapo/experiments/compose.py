@@ -27,7 +27,7 @@ from bapo.experiments import model_files, places
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, defaults
 from bapo.store.files import Json
-from bapo.validate import OVERRIDE, explained, parse_yaml, plain, read, refused, wrong
+from bapo.validate import OVERRIDE, explained, parse_yaml, plain, read, refused, require_plain, wrong
 
 ConfigStore.instance().store(name="schema", node=defaults())
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
@@ -45,7 +45,7 @@ def compose_config(overrides: Sequence[str] = ()) -> Config:
     Raises UserError with file, key, value and what is allowed. Composing is kept for each set of overrides: another
     seed costs a copy.
     """
-    seeds = [o for o in overrides if re.fullmatch(r"seed=\d{1,18}", o)]  # another is left to the schema
+    seeds = [o for o in overrides if re.fullmatch(r"seed=(?:0|[1-9]\d{0,17})", o)]  # another is left to the schema
     config = _config_of(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
     if seeds:
         config.seed = int(seeds[-1].partition("=")[2])
@@ -93,6 +93,7 @@ def _config_of(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             layers.append(layer)
         config.models, config.task.methods = {}, {}
         for value in values:
+            require_plain(value.partition("=")[2], value)
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
@@ -201,6 +202,8 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     if "setting" not in names and name not in options("setting"):
         file = trees[-1] / "setting" / f"{name}.yaml"
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
+    if not names.get("setting", name).endswith(ending := f"_{names.get('task', 'countdown')}"):
+        raise wrong(None, "setting", names["setting"], f"is of another task; name one that ends in {ending}")
     for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | names).items():
         parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
     suite, *others = trees

@@ -23,7 +23,8 @@ AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
 AtLeastZero = Annotated[int, Field(ge=0, le=MOST)]
 Counts = Annotated[dict[str, AtLeastZero], AfterValidator(OmegaConf.create), PlainSerializer(plain)]
 Threads = Annotated[int, Field(ge=1, le=4096)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
 #: how a problem is put to a model: of runs and evaluations, whose problems are the same
 ASKED = Only({"run", "evaluation"})
@@ -31,6 +32,10 @@ ASKED = Only({"run", "evaluation"})
 PROBLEMS = Only({"data"})
 #: what a model is; an evaluation knows its checkpoint by the files
 MODEL = Only({"base", "documents"})
+
+
+#: folders beside those that a name makes
+TAKEN = {"task": ("logs", "studies", "tables", "figures", "sweeps"), "model": ("data",), "method": ("base",)}
 
 
 def _limit(count: int) -> int:
@@ -122,7 +127,7 @@ class BaseConfig(Node):
     learning_rate: Positive = 3e-3  # of AdamW, after the warm-up
     warmup: AtLeastZero = 50  # updates in which the learning rate rises from 0
     betas: Betas = [0.9, 0.98]  # of AdamW
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01  # of AdamW
+    weight_decay: NotNegative = 0.01  # of AdamW
     grad_clip: Positive = 1.0  # largest norm of the gradient
 
 
@@ -141,7 +146,7 @@ class BudgetConfig(Node):
 
     unit: Literal["steps", "rollouts", "updates", "flops"] = "steps"  # steps: or epochs
     like: str | None = None  # the method whose finished run of the same base and seed says how many
-    most: Annotated[float, Field(ge=1)] = 4.0  # times train.steps: the end of a run that does not get there
+    most: Annotated[float, Field(ge=1, le=1e9)] = 4.0  # times train.steps: the end of a run that does not get there
 
 
 class TrainConfig(Node):
@@ -154,11 +159,11 @@ class TrainConfig(Node):
     learning_rate: Positive  # of AdamW, after the warm-up
     warmup_updates: AtLeastZero = 0  # updates in which the learning rate rises from 0
     betas: Betas = [0.9, 0.999]  # of AdamW
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01  # of AdamW
+    weight_decay: NotNegative = 0.01  # of AdamW
     grad_clip: Positive = 1.0  # largest norm of the gradient
     #: of the methods that have none of their own (Table 3)
-    kl_coef: Unidentified[Annotated[float, Field(ge=0)]] = 0.001
-    entropy_coef: Unidentified[float] = 0.001  # the same for the entropy
+    kl_coef: Unidentified[NotNegative] = 0.001
+    entropy_coef: Unidentified[Annotated[float, Field(ge=-1e9, le=1e9)]] = 0.001  # the same for the entropy
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: Literal["fewer-updates", "smaller-mini-batches"] = "fewer-updates"
     #: difficulties (``Task.difficulty``) whose problems alone are drawn, each for an equal share of ``steps``, in turn
@@ -286,6 +291,9 @@ class Config(Node):
 
         Raises UserError naming the key, its value and the cure.
         """
+        for part, folders in TAKEN.items():
+            if (name := getattr(self, part).name) in folders:
+                raise wrong(None, f"{part}.name", name, "is another folder in the results; choose another name")
         self.method = self.method.of_setting(self.train)
         data, model = self.data, self.model
         for key in ("chat_template", "system", "chat_template_kwargs") if model.kind == "scratch" else ():

@@ -17,13 +17,13 @@ from bapo.experiments import compose, places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import OVERRIDE, Folder, Kind, Part, Seed, parse_yaml, refused, wrong
+from bapo.validate import OVERRIDE, Folder, Kind, Part, Seed, parse_yaml, refused, require_plain, wrong
 
 
 def _as_list(value: object) -> object:
     """Read a single value for a list, as people write it: ``seeds=1``, ``methods=grpo,bapo``."""
     values = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
-    return [str(v) for v in values] if isinstance(values, list | tuple) else [str(values)]
+    return [require_plain(str(v)) for v in (values if isinstance(values, list | tuple) else [values])]
 
 
 def _distinct(values: tuple[object, ...]) -> tuple[object, ...]:
@@ -39,7 +39,7 @@ def _as_words(value: object) -> object:
 #: keys of the configuration that move a job's output or stand in ``--config`` -> the key there, where it has one
 _ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
 _ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device", "task.name": "", "model.name": ""}
-_ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder"}
+_ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
 def _override_of_jobs(override: str) -> str:

@@ -77,12 +77,24 @@ _CHANGED_TEXT = """
 _HEDGES_TEXT = """
     wrong incorrect invalid untrue impossible mistake mistaken error rejected discarded excluded eliminated maybe
     perhaps possibly probably likely unlikely unsure uncertain guess guessed suppose almost nearly instead nope
-    wrongly incorrectly falsely mistakenly alternately alternatively
+    wrongly incorrectly falsely mistakenly alternately alternatively refuted disproved disproven debunked retracted
 """
 _LIMITS_TEXT = """
     not no non nor neither never none nothing cannot without except besides may might could would should than least most
     some others other sometimes too before was were had rather either both between negative opposite bound upper
     lower close until though although however yet or and but versus vs if unless when whenever otherwise else false
+"""
+#: Beginnings of words that deny what they stand behind.
+_DENIED_TEXT = """
+    abandon absurd actually annul bogus cancel conject contradict crossed debunk decei decept decoy defect delet deny
+    denie disagree disallow disapprov discard dismiss disprov disput disqualif disregard distract doubt dubi eliminat
+    erron error exclud extraneous fail fake fallac fals fault flaw forbid forget garbage groundless hmm hypothe ignor
+    illegal implaus imprec improper inaccu inadmi inapprop incoh incomp inconc incons incorr inexact insolu invali invld
+    irregular irrelev kein kidding liar misc misg mislea misr nah nevermind nicht nonsens obsolete omit oops overrul
+    overturn pending placehold presum pretend provisional question redo refus refut reject repeal rescind retract revis
+    revok rubbish scrap scratch skip sorry specul spurious struck supersed suppos suspect tentat trash typo unaccept
+    uncheck unclear unconf unfound unjust unprov unreal unreli unsolv unsound unsupp unten untrust unveri unwarr void
+    wait withdr
 """
 
 
@@ -99,8 +111,16 @@ CHANGED = re.compile(
 _DOUBT = re.compile(
     _any(_HEDGES_TEXT + _LIMITS_TEXT) + r"|n['\u2019]t\b|[不非错误无没百千万亿半倍](?!米)", re.IGNORECASE
 )
+_BEHIND = " ".join(rf"{stem}\w*" for stem in _DENIED_TEXT.split())
+_BEHIND += " bad err est faux hold inv joke lie lol needs off out pas retry taken tbc tbd wrg"
+#: Behind a number, too: what says how something is and of what there are not many, and signs that are no words.
+_DENIAL = re.compile(
+    rf"{_any(_BEHIND)}|^(?!.*(?:\w\w[^su]s\b|people|men\b|(?:squar|cub)ed)).*(?:\w\w[^e]ed|\w{{3}}(?:ly|[ai]ble|ous|ish)|\w{{4}}ive)\W*$"
+    r"|^\W*[\^%#~&@✗✘❌-](?![^\W\d])",
+    re.IGNORECASE,
+)
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
-LABEL_DOUBT = re.compile(_any(_HEDGES_TEXT + "right correct answer") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE)
+LABEL_DOUBT = re.compile(_any(f"{_HEDGES_TEXT} right correct answer {_BEHIND}") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE)
 #: The unit of what is no number with a unit: words that do arithmetic.
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
@@ -142,6 +162,8 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
         factor, used = Fraction(1, part), 1
     rest = plain[used:]
     if rest and (rest[0] in _DIGITS | _POWERS or _OPERATORS & set(rest) or _timed(rest) or doubtful(unit)):
+        return latex, SPOKEN
+    if _DENIAL.search(" ".join(words)):
         return latex, SPOKEN
     if (rest and _FIRST.fullmatch(words[used] if len(words[used]) == 1 else rest[0])) or plain[:1] in (["!"], ["?"]):
         return latex, SPOKEN

@@ -26,6 +26,8 @@ SUMMARY, MANIFEST, CONFIG = "summary.json", "manifest.json", "config.yaml"
 CHECKSUMS = "checksums.json"  # beside a checkpoint's weights
 STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
+#: what tells that a folder holds a run, finished or not
+OF_RUN = (MANIFEST, SUMMARY, "checkpoints", *TABLES)
 #: columns that measure time: the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
 #: what mends a finished folder. Snakemake makes a run that is missing for its own target, not for a finished table
@@ -42,8 +44,11 @@ def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the same folder; it becomes ``path`` if the block ends without an error.
 
     durable: it is on the disk before it has its name; not so in a folder that the caller flushes and renames whole.
+    Raises UserError for a folder, a device or another thing that a file would replace.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is no regular file; name another place")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bapo.errors import UserError
-from bapo.store.files import MANIFEST, SUMMARY, TABLES, read_json
+from bapo.store.files import MANIFEST, OF_RUN, SUMMARY, read_json
 from bapo.store.provenance import end_manifest, start_manifest
 
 
@@ -74,7 +74,7 @@ def set_aside(folder: Path, identity: str) -> Path | None:
 
     Nothing is deleted. A run of unknown identity is moved if it holds checkpoints or tables.
     """
-    if not any((folder / n).exists() for n in (MANIFEST, SUMMARY, "checkpoints", *TABLES)):
+    if not any((folder / n).exists() for n in OF_RUN):
         return None
     other = _identity(folder)
     if other == identity:

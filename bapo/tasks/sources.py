@@ -19,7 +19,7 @@ from pydantic import Field
 from bapo.errors import UserError
 from bapo.experiments.schema import Node
 from bapo.store.files import Json, sha256
-from bapo.validate import plain, read, wrong
+from bapo.validate import each_once, plain, read, wrong
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -156,8 +156,12 @@ def _read(path: Path) -> Iterator[tuple[str, object]]:
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         if _format(path) == ".csv":
             reader = csv.DictReader(file, strict=True)
+            each_once([(name, None) for name in reader.fieldnames or ()])
             yield from ((f"line {reader.line_num}", row) for row in reader)
         elif _format(path) == ".json":
-            yield from ((f"row {number}", row) for number, row in enumerate(json.load(file)))
+            yield from (
+                (f"row {number}", row) for number, row in enumerate(json.load(file, object_pairs_hook=each_once))
+            )
         else:
-            yield from ((f"line {number}", json.loads(line)) for number, line in enumerate(file, 1) if line.strip())
+            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            yield from ((f"line {number}", json.loads(line, object_pairs_hook=each_once)) for number, line in lines)

@@ -31,10 +31,19 @@ def test_no_cell_of_a_csv_file_is_a_formula(cell: object, written: str, tmp_path
             (f"<{tag}", f"&lt;{tag}")
             for tag in ("img src=x onerror=alert(1)>", "/td>", "!-- x", "script>", "br/>", "ub>")
         ),
-        ("![x](http://y)", r"!\[x](http://y)"),
+        ("![x](http://y)", r"!\[x\](http://y)"),
+        ("[a](javascript:x)", r"[a\](javascript:x)"),
+        ("[a](#b)", "[a](#b)"),  # of the ledger
         *((text, text) for text in ("p < 0.001", "a<br>b", "<u>best</u>", "a > b", "1<2")),
     ],
 )
 def test_no_title_is_html_or_a_picture(title: str, shown: str) -> None:
     page = Page(title, [Table(title, ["a", title], [[title, title]], below=[title])], [title]).markdown()
     assert page.count(shown) == 7
+
+
+def test_a_title_divides_no_cell() -> None:
+    page = Page("a", [Table("a", ["a", "Avg minus b|c"], [["b|c", "1"]])]).markdown()
+    assert [row.split("|")[1:-1] for row in page.replace(r"\|", "/").splitlines() if row.startswith("|")] == [
+        *([" a ", " Avg minus b/c "], [" :-- ", " --: "], [" b/c ", " 1 "])
+    ]

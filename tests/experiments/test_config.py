@@ -235,6 +235,16 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["scale=paper", "model=qwen2.5-1.5b+matched"], r"base.iterations: .*matched.iterations"),
         (["train.stesp=3"], r"train.stesp: no such key \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
         (["train.betas=[0.9"], r"^train.betas=\[0.9: "),
+        *(([f"train.steps={n}"], f"^train.steps={n}: .*a first 0 and colons") for n in ("010", "0_1", "-010", "1:30")),
+        (["seed=010"], "^seed=010: .*without a first 0"),
+        (["train.betas=[0.9, 0:30]"], "^train.betas=.*without a first 0"),
+        (["task=countdown", "setting=paper_geometry"], "^setting=paper_geometry: is of another task; .* _countdown$"),
+        (["setting=pocket"], "^setting=pocket: is of another task"),
+        (["paths.results=~/x"], "^paths.results=~/x: must be a path .* or ~$"),
+        *(
+            ([f"{key}={name}"], f"{key}={name}: is another folder in the results")
+            for key, name in (("model.name", "data"), ("method.name", "base"), ("task.name", "logs"))
+        ),
         (["~train.steps"], "~train.steps: write KEY=VALUE"),
         (["=5"], "^=5: write KEY=VALUE"),
         (["base=5"], "^base=5: must be a valid dict"),
@@ -248,6 +258,8 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["model.name=5"], "^model.name=5: must be text; put it in quotes"),
         (["paths.results='{x}'"], "^paths.results={x}: must be a path without braces"),
         (["paths.data_folder=2024"], "^paths.data_folder=2024: must be text; .* ./ before"),
+        (["train.learning_rate=1e300"], "^train.learning_rate=1e.300: must be less than or equal to 1000000000"),
+        (["sampling.temperature=1e-320"], "^sampling.temperature=1e-320: must be greater than or equal to 0.000000001"),
         (["train.learning_rate=.inf"], "^train.learning_rate=inf: must be a finite number"),
         (["method.kl_coef=.inf"], "^method.kl_coef=inf: must be a finite number"),
         (["threads=1000000"], "^threads=1000000: must be less than or equal to 4096"),
@@ -338,6 +350,7 @@ def test_a_reader_that_ends_ends_the_command(count: int) -> None:
         ("setting/laptop_countdown.yaml", "  steps:", "  stesp:", r"laptop_countdown.yaml: train.stesp: no .*steps"),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "laptop_countdown.*train.steps=many: "),
         ("method/mine.yaml", "algorithm: bapo", "algorithm: bpo", "method.algorithm=bpo: unknown algorithm; allowed"),
+        ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: 0150", "laptop_countdown.*: 0150: .*a first 0"),
         ("method/mine.yaml", "algorithm: bapo", "", "mine.yaml: algorithm: has no value"),
         ("method/mine.yaml", "algorithm: bapo", "algorithm: [", "mine.yaml: not valid YAML"),
         ("method/mine.yaml", "algorithm: bapo", "defaults: grpo", "mine.yaml: defaults=grpo: must be a list"),

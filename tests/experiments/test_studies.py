@@ -35,7 +35,7 @@ OF_ALL_JOBS |= {
     "tracking": "tracking",
     "tracking.kind": "tracking",
 }
-OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder"}
+OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
 # ------------------------------------------------------------------------------------------------ what a study needs
@@ -196,6 +196,8 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
         ({"results": 20261127}, "results=20261127: must be text; .* ./ before"),
         ({"results": "a{b}"}, "results=a{b}: must be a path without braces"),
         ({"results": "a\nb"}, r"results='a\\nb': must be a path without .*control characters"),
+        ({"results": "~/x"}, "results=~/x: must be a path .* a first dash or ~"),
+        ({"data_folder": "~"}, "data_folder=~: must be a path .* a first dash or ~"),
         ({"results": "-x"}, "results=-x: must be a path .* a first dash"),
         ({"results": f"{__file__}/x"}, r"results=.+test_studies.py is no folder; "),
         ({"title": "x"}, "title: no such key; allowed: scale"),

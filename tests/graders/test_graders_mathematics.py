@@ -223,6 +223,12 @@ def test_wrong_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], task: s
     assert named in capsys.readouterr().err
 
 
+def test_a_line_has_each_field_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl").write_text(r'{"gold": "5", "gold": "6", "response": "\boxed{6}"}', encoding="utf-8")
+    assert main(["grade", "--task", "mathematics", str(tmp_path / "a.jsonl")]) == 2
+    assert "line 1: not valid JSON in UTF-8 (gold is given twice; leave one out)" in capsys.readouterr().err
+
+
 # ------------------------------------------------------------------------------------------------ other people's cases
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bapo.errors import UserError
-from bapo.store.files import damaged_checkpoint, fingerprints, newest_intact, read_json, verify_files, write_json
+from bapo.store.files import (
+    damaged_checkpoint,
+    fingerprints,
+    newest_intact,
+    read_json,
+    verify_files,
+    write_json,
+    write_text,
+)
 from bapo.store.lock import locked, set_aside
 
 DEEP = b"[" * 100_000
@@ -21,6 +31,19 @@ def test_what_is_no_object_of_json_is_named(tmp_path: Path, content: bytes | Non
     with pytest.raises(UserError, match=r"manifest\.json is damaged.* \(") as error:
         read_json(file)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])  # what stands for a device
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_takes_the_place_of_files_alone(tmp_path: Path, make: Callable[[Path], None], link: bool) -> None:
+    there = tmp_path / "there"
+    make(there)
+    if link:
+        (tmp_path / "link").symlink_to(there)
+    before = {path: path.lstat() for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match="is no regular file; name another place"):
+        write_text(tmp_path / ("link" if link else "there"), "x")
+    assert {path: path.lstat() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def test_wrong_configurations_are_named(key: str, value: dict, named: str, folde
         ("aime24.jsonl", lines([{"question": "Find.", "answer": "1"}]), "line 1: no column 'problem'"),
         ("aime24.jsonl", lines([{"problem": " ", "answer": "1"}]), "line 1: column 'problem'"),
         ("math500.json", b"{}}", "math500.json.*column 3"),
+        ("aime24.jsonl", b'{"problem": "a", "problem": "b"}', "aime24.jsonl.*problem is given twice; leave one out"),
         ("math500.json", json.dumps(as_rows([("k?", "13")])).encode(), "row 0: no '####'.*math500.answer_after"),
         ("train.jsonl.gz", b"\x1f\x8bnot gzip", "train.jsonl.gz"),
     ],

@@ -68,8 +68,11 @@ def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, mo
         ("table1 seeds=", "seeds=: has no value"),
         ("table1 train.steps=", "train.steps=: has no value"),
         ("table1 seeds=1,0,0", "seeds=1,0,0: names 0 twice"),
+        *((f"table1 {word}", f"{word}: .*without a first 0 and colons") for word in ("seeds=010", "trials=1:30")),
+        ("table1 seeds=010,2", "seeds=010,2: 010: .*without a first 0"),
         ("table1 methods=bapo,bapo", "methods=bapo,bapo: names bapo twice"),
         ("table1 train.steps=5 train.steps=6", "train.steps=5 is given, too"),
+        ("table1 train.steps=5 set=train.steps=6", "train.steps=6 is given, too"),
         ("table1 --profile slrum", r"no such profile \(did you mean 'slurm'\?\)"),
     ],
 )
@@ -90,6 +93,9 @@ def test_wrong_words_are_one_sentence(words: str, message: str, capsys: pytest.C
         ("run table1 --forcerun table", "options of Snakemake go behind ` -- `"),
         ("plan --cores 2", "arguments: --cores\n"),
         ("gpu-check --keep=", "argument --keep: is empty; name a file or folder"),
+        ("report --out=~/x results", "argument --out: ~/x: is no folder of yours here; write $HOME"),
+        ("export a --out b --license not-a-url", "argument --license: not-a-url: must be a URL"),
+        ("export a --out b --license https://", "must be a URL"),
         ("report --out= results", "argument --out: is empty; name a file or folder"),
     ],
 )

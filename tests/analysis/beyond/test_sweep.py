@@ -96,3 +96,22 @@ def test_runs_that_changed_or_are_about_other_problems_are_named(plane: Path, tm
     (place / SUMMARY).unlink()
     assert main(["robustness", "--trials", str(plane), "--out", str(tmp_path / "out")]) == 2
     assert str(place) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        *(({key: 5}, key) for key in ("trials", "seeds", "reference", "parameters", "validation", "title")),
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [1, 2, 3]}, "reference.runs: has no run of seed 3"),
+        ({"trials": [{"state": "complete"}]}, "trials.0.number: has no value"),
+        ({"trials": [{"number": 0, "state": "complete", "drawn": {}, "seeds": {}}]}, "trials.0.seeds: has no run of"),
+        ({"reference": {"title": "+GRPO", "runs": {"1": 5}}}, "reference.runs.1=5: must be"),
+    ],
+)
+def test_what_is_no_file_of_trials_is_named(change: Any, named: str, plane: Path, tmp_path: Path, capsys: Any) -> None:
+    plane.write_text(json.dumps(json.loads(plane.read_text()) | change))
+    assert main(["robustness", "--trials", str(plane), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {plane}: {named}")
+    plane.write_text(json.dumps({"trials": 5}))
+    assert main(["robustness", "--trials", str(plane), "--out", str(tmp_path / "out")]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -97,12 +98,34 @@ def seal(crate: Path, files: object) -> None:
     (crate / RUN / "summary.json").write_text(json.dumps({"files": files}))
 
 
+def linked(path: Path) -> None:
+    """Put a link to an equal file or folder outside the crate in the place of ``path``."""
+    outside = path.rename(path.parents[len(Path(RUN).parts)].with_name(f"outside-{path.name}"))
+    path.symlink_to(outside)
+
+
+def again(crate: Path, change: Callable[[list[str]], list[str]]) -> None:
+    """Change the lines of the sums."""
+    lines = (crate / SUMS).read_text().splitlines()
+    (crate / SUMS).write_text("".join(f"{line}\n" for line in change(lines)))
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         (lambda c: (c / RUN / "config.yaml").write_text("seed: 9"), f"{RUN}/config.yaml was changed"),
         (lambda c: (c / RUN / "steps.parquet").unlink(), f"{RUN}/steps.parquet is missing"),
         (lambda c: (c / "extra.txt").write_text("x"), "extra.txt was added"),
+        (lambda c: linked(c / RUN / "config.yaml"), f"{RUN}/config.yaml was added: it is no file"),
+        (lambda c: linked(c / RUN / "config.yaml"), f"{RUN}/config.yaml is missing"),
+        (lambda c: linked(c / RUN / "eval"), f"{RUN}/eval was added: it is no file"),
+        (lambda c: (c / "elsewhere").symlink_to(c.parent), "elsewhere was added: it is no file"),
+        (lambda c: (c / RUN / "empty").mkdir(), f"{RUN}/empty was added: it is no file"),
+        (lambda c: os.mkfifo(c / RUN / "eval" / "curve"), f"{RUN}/eval/curve was added: it is no file"),
+        (lambda c: os.mkfifo(c / "results" / "summary.json"), "results/summary.json was added: it is no file"),
+        (lambda c: again(c, lambda lines: [*lines, lines[0]]), f"of {SUMS} names "),
+        (lambda c: again(c, lambda lines: ["x", *lines]), f"line 1 of {SUMS} is no sum and name"),
+        (lambda c: again(c, lambda lines: [*lines, ""]), f"of {SUMS} is no sum and name"),
         (lambda c: seal(c, 5), f"{RUN}/summary.json is no summary"),
         (lambda c: seal(c, {"steps.parquet": {"sha256": 5}}), f"{RUN}/steps.parquet is not what"),
     ],

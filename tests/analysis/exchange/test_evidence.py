@@ -126,12 +126,21 @@ def test_an_unfinished_study_has_no_evidence(missing: str, home: Path, tmp_path:
     assert not (tmp_path / "evidence").exists()
 
 
-def test_evidence_never_takes_the_place_of_a_run(home: Path, tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        *(f"tiny/bapo/seed1/{name}" for name in ("summary.json", "manifest.json", "steps.parquet", "checkpoints/x")),
+        *("tiny/base/manifest.json", "tiny/base/eval/summary.json", "other/grpo/seed1/manifest.json"),
+    ],
+)
+def test_evidence_never_takes_the_place_of_a_run(own: str, home: Path, tmp_path: Path, capsys) -> None:
     file = evidence.pack(home / "studies" / "table1.json", tmp_path / "evidence")
-    before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
-    assert main(["unpack", str(file), "--out", str(home.parent)]) == 2
-    assert "summary.json" in capsys.readouterr().err
-    assert {p: p.read_bytes() for p in home.rglob("*") if p.is_file()} == before
+    path = tmp_path / "back" / "laptop" / "countdown" / own
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    assert main(["unpack", str(file), "--out", str(tmp_path / "back")]) == 2
+    assert f"{own.removesuffix('/x')}: a run that is not from evidence" in capsys.readouterr().err
+    assert [p for p in (tmp_path / "back").rglob("*") if p.is_file()] == [path] and path.read_text() == "{}"
 
 
 def test_a_file_that_is_too_large(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -229,12 +238,20 @@ def test_what_is_no_evidence_is_named(content: bytes | None, tmp_path: Path, cap
 
 STUDY, RUN = "studies/table1.json", "countdown/tiny/bapo/seed1"
 ASKED = json.dumps({"cells": [{"task": "countdown", "model": "tiny", "method": "bapo", "seed": 1, "run": RUN}]})
+WRITTEN = '{"identity": "a"}'
 EVAL = {"path": f"{RUN}/eval/cd.parquet", "problem_id": "p", "samples": 2, "correct": 1, "parsed": 2}
+
+
+#: fields that no manifest or summary has
+WRONG = [
+    *('"files": []', '"files": {"a": 5}', '"benchmarks": 5', '"benchmarks": {"a": 5}', '"totals": {"seconds": "x"}'),
+    *('"more": NaN', '"more": -Infinity', '"more": 1e999', '"steps": "x"', '"ended": 5', '"budget": 5'),
+]
 
 
 def zipped(file: Path, about: object, **tables: Any) -> Path:
     """Write evidence of a study's file and these tables: rows, or the content of the file."""
-    texts = {STUDY: ASKED, f"{RUN}/summary.json": '{"files": {}}'} | tables.pop("texts", {})
+    texts = {STUDY: ASKED, f"{RUN}/summary.json": WRITTEN} | tables.pop("texts", {})
     tables = {"text": [{"path": path, "text": text} for path, text in texts.items()]} | tables
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.json", json.dumps(about))
@@ -259,11 +276,27 @@ def many(rows: int, **columns: Any) -> bytes:
     [
         *(
             {"texts": {place: "{}"}}
-            for place in ("../x.json", "/x.json", r"studies/..\\x", "studies/.x", "studies//x/y")
+            for place in (
+                "../x.json",
+                "/x.json",
+                "studies//table1.json",
+                r"studies/..\\x",
+                "studies/.x",
+                "studies//x/y",
+            )
         ),
         *({"texts": {f"studies/{name}": "{}"}} for name in ("a" * 5000, "a\x00b", "a/b/c.json", "")),
         *({"texts": {f"{RUN}/{name}": "{}"}} for name in ("run.sh", "summary.json/summary.json")),
-        *({"texts": {f"{RUN}/summary.json": text}} for text in ("no JSON", "[]", '{"files": []}', "[" * 100_000)),
+        *(
+            {"texts": {f"{place}.json": text}}
+            for place, text in (("studies/other", ASKED), ("countdown/data/summary", WRITTEN))
+        ),
+        *(
+            {"texts": {f"{RUN}/{name}": text}}
+            for name in ("summary.json", "manifest.json", "eval/summary.json")
+            for text in ("no JSON", "[]", "{}", "[" * 100_000, *(f"{WRITTEN[:-1]}, {more}}}" for more in WRONG))
+        ),
+        *({"texts": {f"{RUN}/config.yaml": text}} for text in ("", ": : [", "[]", "5", "train: 5", "a: &a [*a")),
         *(
             {"text": rows}
             for rows in ([], [{"path": STUDY}], [{"path": STUDY, "text": 5}], [{"path": None, "text": ""}])

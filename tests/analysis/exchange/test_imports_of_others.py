@@ -116,6 +116,25 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
     ("name", "text", "metric", "steps", "rewards", "refused", "said"),
     [
         ("panel.csv", WANDB_CSV, None, [5, 15], [0.25, 0.75], [], "reward: reward, 2 steps, 0.25 at step 5"),
+        (
+            "Panel.CSV",
+            f"\ufeff{WANDB_CSV}",
+            None,
+            [5, 15],
+            [0.25, 0.75],
+            [],
+            "2 steps, 0.25 at step 5",
+        ),  # as Excel does
+        ("bom.jsonl", f"\ufeff{json.dumps(OTHERS)}", None, [1], [0.5], [], "1 steps"),
+        (
+            "lines.jsonl",
+            '{"step": 1, "reward": 1, "a": "\u2028"}\r{"step": 2, "reward": 0}',
+            None,
+            [1, 2],
+            [1.0, 0.0],
+            [],
+            "",
+        ),
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
@@ -151,6 +170,8 @@ REWARD = '"critic/score/mean": '
         f'{{"step": true, {REWARD}0.5}}',
         f'{{"step": 7, {REWARD}-Infinity}}',
         "step:7 - critic/score/mean:nan",
+        "step:7 - critic/score/mean:0.5 - critic/score/mean:0.75",
+        f'{{"step": 7, {REWARD}0.5, {REWARD}0.75}}',
         "{'step': 7, 'reward': inf}",
     ],
 )
@@ -167,6 +188,9 @@ def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
             steps_of(read(write(tmp_path, name, text)))
     with pytest.raises(UserError, match=r"none\.log: not readable .*; name another file"):
         read(tmp_path / "none.log")
+    for columns in ("reward,reward", "reward,train/reward", "a - reward,a - reward"):
+        with pytest.raises(UserError, match=r"d\.csv: two columns are reward"):
+            read(write(tmp_path, "d.csv", f"step,{columns}\n1,0.5,0.75\n"))
     content = bytearray(gzip.compress(VERL_CONSOLE.encode()))
     content[20:30] = b"\xff" * 10
     (tmp_path / "v.log.gz").write_bytes(content)
@@ -272,11 +296,17 @@ def test_a_file_that_unpacks_to_too_much_is_refused(
     assert f"{path}: not readable (more than 1,000 bytes)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("option", "number"), [("--batch", "0"), ("--group", "-2"), ("--seed", "x")])
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [
+        *(("--batch", "0"), ("--group", "-2"), ("--seed", "x"), ("--batch", "1" + 30 * "0"), ("--group", "9" * 5000)),
+        *(("--batch", str(10**6)), ("--seed", str(2**63)), ("--seed", "9" * 30)),
+    ],
+)
 def test_a_count_is_from_1(tmp_path: Path, capsys: Any, option: str, number: str) -> None:
     with pytest.raises(SystemExit):
         bring(tmp_path, write(tmp_path, "r.json", LM_EVAL), f"{option}={number}")
-    assert f"{option}: {number}" in capsys.readouterr().err and not (tmp_path / "imported").exists()
+    assert f"{option}: {number:.40}: must be" in capsys.readouterr().err and not (tmp_path / "imported").exists()
 
 
 def test_a_history_is_a_list(tmp_path: Path, capsys: Any) -> None:
