@@ -98,7 +98,7 @@ def _require_host_memory(config: Config, store: int) -> None:
 
     store: bytes of Ray's object store. Without room for it in /dev/shm, Ray would keep it on a disk, and NCCL fails.
     """
-    needed, left = memory.host_width(config) * (config.model.parameters or 0), host_memory()
+    needed, left = memory.host_bytes(config, config.verl.gpus_per_node or 8), host_memory()
     if left < needed:
         text = f"keeps {needed / 1e9:.0f} GB in host memory, and {left / 1e9:.0f} GB may be used"
         text += "; take a larger machine, or a job with more memory"

@@ -21,6 +21,7 @@ With P parameters on R ranks (FSDP2 shards everything), vocabulary V, width W, L
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from omegaconf import OmegaConf
@@ -111,8 +112,7 @@ def gigabytes(config: Config, ranks: int, card: float = CARD) -> tuple[float, fl
     assert size is not None
     micro = max(row_tokens(config), min(asked_tokens(config, ranks), size.most_tokens))
     generating = size.generating + config.verl.gpu_memory_utilization * card * GIGABYTE
-    host = host_width(config) * (config.model.parameters or 0)
-    return size.training(micro) / GIGABYTE, generating / GIGABYTE, host / GIGABYTE
+    return size.training(micro) / GIGABYTE, generating / GIGABYTE, host_bytes(config, ranks) / GIGABYTE
 
 
 def fused(config: Config) -> bool:
@@ -132,14 +132,29 @@ def in_host_memory(config: Config) -> bool:
     return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), OFFLOAD, default=False))
 
 
-def host_width(config: Config) -> int:
-    """Count the bytes of host memory that all ranks together keep for a parameter while verl trains on GPUs.
+def host_bytes(config: Config, ranks: int) -> float:
+    """Count the bytes of host memory that ``ranks`` ranks together keep while verl trains on GPUs, if not a little less.
 
-    8 of a delayed rollout policy, whose float32 shards lie there twice from its first push on, 16 of a policy that is
-    kept there itself, and 2 of the reference.
+    A parameter has 8 of a delayed rollout policy, whose float32 shards lie there twice from its first push on, and 8 of
+    the moments of a policy that is kept there itself. FSDP pins that one's weights and gradients and the reference.
     """
-    method = methods.of_run(config)
-    return 8 * method.delays_rollout_policy + 16 * in_host_memory(config) + 2 * method.needs_reference
+    method, host = methods.of_run(config), in_host_memory(config)
+    exact = 8 * (method.delays_rollout_policy + host) * (config.model.parameters or 0)
+    return exact + _pinned(config, ranks, 8 * host + 2 * method.needs_reference)
+
+
+def _pinned(config: Config, ranks: int, width: int) -> float:
+    """Count the bytes that FSDP's copies with ``width`` bytes a parameter take, if not a little less.
+
+    torch gives each pinned shard the next power of two: known of the MLPs' matrices, at most twice as much elsewhere.
+    """
+    left, counted, sizes = config.model.parameters or 0, 0.0, config.model.sizes
+    if sizes is not None:
+        for matrices, size in ((3 * sizes.layers, sizes.width * sizes.mlp), (1, sizes.vocabulary * sizes.width)):
+            # weights, gradients and reference round alike, as their widths are powers of two
+            counted += matrices * width * 2 ** math.ceil(math.log2(size / ranks)) * ranks
+            left -= matrices * size
+    return counted + 2 * width * left
 
 
 def state_width(config: Config) -> int:

@@ -114,6 +114,26 @@ def test_a_gpus_memory_by_hand(task: str, model: str, method: str, ranks: int, t
     assert found.training(found.most_tokens) <= 73.6e9 < found.training(found.most_tokens + 1)
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "ranks", "pinned"),
+    [
+        ("geometry", "qwen2.5-vl-3b", 1, (22.8, 24.7)),
+        ("geometry", "qwen2.5-vl-7b", 8, (62.8, 65.8)),
+        ("countdown", "qwen2.5-math-7b", 8, (57.9, 60.4)),
+        ("mathematics", "qwen3-8b", 8, (43.6, 50.4)),
+        ("countdown", "qwen2.5-math-1.5b", 1, (7.8, 8.0)),
+    ],
+)
+def test_what_fsdp_pins_is_rounded_up(task: str, model: str, ranks: int, pinned: tuple[float, float]) -> None:
+    """pinned: GB of all tensors in float32, each shard rounded up to a power of two; and a little more than that."""
+    words = [f"verl.overrides.{memory.OFFLOAD}=true", f"task={task}", f"model={model}", "method=bapo"]
+    config = configuration.compose_config(["scale=paper", *words])
+    found = memory.host_bytes(config, ranks) - 16 * config.model.parameters  # of alpha and of Adam
+    assert 2 * pinned[0] * 1e9 <= found <= 2 * pinned[1] * 1e9
+    config.model.sizes = None
+    assert memory.host_bytes(config, ranks) == 32 * config.model.parameters
+
+
 def test_what_lies_in_host_memory_is_not_on_the_card() -> None:
     config = one(f"verl.overrides.{memory.OFFLOAD}=true", "model=qwen2.5-math-7b")
     assert memory.micro_batch_tokens(config, 1, 16 * 2560, 40) >= 2560
