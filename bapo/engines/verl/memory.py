@@ -54,6 +54,8 @@ IMAGE = 420_000
 SMALL, BUCKET, SMALL_BUCKET = 48.0, 2048, 512
 #: bytes of vLLM's first pass, by which it sizes its cache, of its CUDA graphs and context: a guess, never measured
 PROFILED = 2e9
+#: bytes of a sampled token in a checkpoint
+ROW_ON_DISK = 48
 OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 
 
@@ -205,6 +207,16 @@ def state_width(config: Config) -> int:
     method = methods.of_run(config)
     delayed, critic = 4 * method.delays_rollout_policy, 12 * method.uses_critic
     return 12 + delayed + critic + _type_width(config) * (config.engine == "verl")
+
+
+def disk_bytes(config: Config, parameters: float, models: float, states: int) -> float:
+    """Count the bytes on disk of so many published models, and of states of the trainer.
+
+    A state also holds the rows of a window's coming steps, at most: all responses of full length.
+    """
+    t, steps = config.train, getattr(config.method, "v", 1) - 1 if config.verl.rollout_window else 0
+    rows = ROW_ON_DISK * steps * t.batch_size * t.group_size * row_tokens(config)
+    return parameters * (models * _type_width(config) + states * state_width(config)) + states * rows
 
 
 def _type_width(config: Config) -> int:
