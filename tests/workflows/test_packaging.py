@@ -163,6 +163,8 @@ def test_both_recipes_install_and_copy_the_same() -> None:
     command = re.compile(r"(?:uv|pip3?) (?:pip )?(?:install|venv) [^&\\\n]*[^&\\\s]")
     installs = command.findall(DOCKER)
     assert installs == command.findall(APPTAINER) and len(installs) == 5
+    flash = [line for recipe in (DOCKER, APPTAINER) for line in recipe.splitlines() if "MAX_JOBS=8" in line]
+    assert [line.split()[0] for line in flash] == ["#", "#"]  # it takes its time, and text needs none
     copied = re.findall(r"^COPY (.*) \S+$", re.sub(r"\\\n\s*", " ", DOCKER), re.MULTILINE)
     docker = {source for words in copied for source in words.split()}
     pairs = re.findall(r"^\s+(\S+) /opt/bapo/(\S+)$", APPTAINER, re.MULTILINE)
