@@ -40,7 +40,8 @@ ARROWS = {
     "bapo.engines.fast": {"bapo.engines.shared"},
     "bapo.engines.torch": TRAIN,
     "bapo.engines.verl": TRAIN,
-    "bapo.evaluation": TRAIN - {"bapo.methods"},
+    # and the variables that vLLM has in training
+    "bapo.evaluation": TRAIN - {"bapo.methods"} | {"bapo.engines.verl.verl_config"},
     "bapo.sweeps": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.engines"},
     "bapo.warm": {"bapo.engines.shared", "bapo.tasks"},  # and by name what jobs need
     "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps"}

@@ -73,8 +73,12 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
     from lm_eval.api.registry import get_model
 
     from bapo.engines.shared.models import chats
+    from bapo.engines.verl import verl_config
 
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    on_cpu = environment.vllm_on_cpu()
+    variables = {"TOKENIZERS_PARALLELISM": "false"} | ({} if on_cpu else verl_config.environment("cuda"))
+    for name, value in variables.items():  # before vLLM is imported: its runner and caches are those of training
+        os.environ.setdefault(name, value)
     v, s = config.evaluation.vllm, config.sampling
     revision = revision_of(config, checkpoint)
     built = get_model("vllm-vlm" if images else "vllm")(
@@ -89,7 +93,7 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
         add_bos_token=False,  # the chat template has placed it where it belongs, as in training
         batch_size=WITH_IMAGES if images else "auto",
         seed=config.evaluation.seed,
-        enforce_eager=environment.vllm_on_cpu(),  # compiling takes longer there than what it saves
+        enforce_eager=on_cpu,  # compiling takes longer there than what it saves
         **({"max_images": images} if images else {}),
     )
     for name in ("tokenizer", "processor"):

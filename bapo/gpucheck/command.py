@@ -40,6 +40,11 @@ PACKAGES = {
 }
 #: code that prints what torch says of the first GPU
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
+#: code behind it that fails where the GPU has no bfloat16, as V100 and T4
+CAPABLE = """
+capability = torch.cuda.get_device_capability()
+assert capability >= (8, 0), f'the GPU has compute capability {capability}, and bfloat16 needs (8, 0): take a newer one'
+"""
 #: code that says whether flash-attn works; where it is missing, attention is torch's own
 FLASH = """from importlib.util import find_spec
 if find_spec('flash_attn'):
@@ -47,7 +52,7 @@ if find_spec('flash_attn'):
 print('can be imported' if find_spec('flash_attn') else 'not there, and not needed without images or a critic')"""
 #: the command that starts a job
 PYTHON = (sys.executable, "-m")
-#: seconds that one job may take; it usually takes a minute on a GPU
+#: seconds that one job may take; one start of verl took up to four minutes on a GPU
 LIMIT = 1800
 #: the most that both engines' log-probabilities may differ by on average: in float32 they are the same numbers, in
 #: bfloat16 rounding and kernels make a difference, of up to 0.024 in the steps of docs/status.md
@@ -206,7 +211,8 @@ def machine(check: Check) -> list[CheckResult]:
     names = ("vllm", "verl") if check.engine == "verl" else ("torch",)
     looks = {name: f"import {name}; print('can be imported')" for name in names}
     if check.device == "cuda":
-        looks = {"CUDA": CUDA, **looks} | ({"flash_attn": FLASH} if check.engine == "verl" else {})
+        verl = check.engine == "verl"
+        looks = {"CUDA": CUDA + CAPABLE * verl, **looks} | ({"flash_attn": FLASH} if verl else {})
     results = []
     for name, code in looks.items():
         process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")

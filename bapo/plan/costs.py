@@ -162,13 +162,11 @@ def papers_hours(model: str, method: str) -> float | None:
 def checkpoints(config: Config) -> float:
     """Estimate the most bytes of a run: kept models, tables, and states of the trainer where they are kept.
 
-    A kept model has the bytes of its dtype, a state those of ``memory.state_width``. A new state is whole before the
-    oldest goes.
+    A new state is whole before the oldest goes.
     """
     checkpoints = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
-    width = 2 if "16" in config.model.dtype else 4
     states = STATES + 1 if config.engine == "verl" or config.checkpoint.keep_state else 0
-    return parameters(config) * (checkpoints * width + states * memory.state_width(config)) + TABLES_BYTES
+    return memory.disk_bytes(config, parameters(config), checkpoints, states) + TABLES_BYTES
 
 
 def evaluate(config: Config, curve: bool = False) -> Cost:

@@ -18,7 +18,7 @@ PROCESS = 1000
 #: megabytes for each GPU of a job with pretrained models, eight of which fit into a node of 512 GB: each rank of a
 #: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once
 GPU_SHARE = 60_000
-#: megabytes of that share which ``memory.host_width`` may count; a job asks for what exceeds them, too
+#: megabytes of that share which ``memory.host_bytes`` may count; a job asks for what exceeds them, too
 HELD = 10_000
 
 #: megabytes of a job with a laptop's model on a GPU, and of vLLM with one on CPU cores
@@ -79,11 +79,11 @@ def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resourc
 def _memory(config: Config, gpus: int) -> int:
     """Return megabytes of a job that trains: 1.5 GB holds the laptop's models; Ray, verl and vLLM around one take 5."""
     if config.engine != "torch":
-        millions = int((config.model.parameters or 0) / 1e6)
         if gpus:
             from bapo.engines.verl import memory
 
-            return GPU_SHARE * gpus + max(0, memory.host_width(config) * millions - HELD * gpus)
+            return GPU_SHARE * gpus + max(0, int(memory.host_bytes(config, gpus) / 1e6) - HELD * gpus)
+        millions = int((config.model.parameters or 0) / 1e6)
         return VERL_ON_CPU + (VERL_PARAMETER * millions if config.model.kind == "pretrained" else 0)
     if config.device == "cuda":
         return SCRATCH_ON_GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from PIL import Image
 from support.configs import changed
 
 from bapo.errors import UserError
+from bapo.evaluation import backends
 from bapo.evaluation.backends import WITH_IMAGES, build
 from bapo.evaluation.checkpoints import checkpoint_digest
 from bapo.evaluation.run import evaluate
@@ -31,15 +33,23 @@ def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ vLLM
 
 
+@pytest.mark.parametrize("on_cpu", [False, True])
 @pytest.mark.parametrize(("images", "model"), [(0, "vllm"), (2, "vllm-vlm")])
 def test_vllms_engine_is_what_the_configuration_says(
-    world: World, monkeypatch: pytest.MonkeyPatch, images: int, model: str
+    world: World, monkeypatch: pytest.MonkeyPatch, images: int, model: str, on_cpu: bool
 ) -> None:
-    """The arguments of lm-eval's model; what they make real vLLM do: test_evaluation_vllm.py."""
+    """The arguments of lm-eval's model; what they make real vLLM do: test_evaluation_vllm.py.
+
+    On a GPU it has the variables of training, but where the user has set them.
+    """
     from lm_eval.api import registry
 
     given: dict[str, Any] = {}
-    monkeypatch.setattr(registry, "get_model", lambda name: lambda **keys: given.update(keys, model=name))
+    monkeypatch.setattr(
+        registry, "get_model", lambda name: lambda **keys: given.update(keys, model=name, env={**os.environ})
+    )
+    monkeypatch.setattr(backends.environment, "vllm_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(os, "environ", {**os.environ, "TRITON_CACHE_DIR": "/mine"})
     config, checkpoint = world
     config = changed(config, evaluation__backend="vllm", evaluation__vllm__tensor_parallel_size=2)
     build(config, checkpoint, lambda count: None, images)
@@ -49,6 +59,8 @@ def test_vllms_engine_is_what_the_configuration_says(
     expected |= {"max_model_len": s.max_prompt_tokens + s.max_response_tokens}
     expected |= {"max_images": 2, "batch_size": WITH_IMAGES} if images else {"batch_size": "auto"}
     assert {key: given.get(key) for key in expected} == expected and ("max_images" in given) == bool(images)
+    variables = {"TRITON_CACHE_DIR": "/mine", "VLLM_USE_V2_MODEL_RUNNER": None if on_cpu else "0"}
+    assert {name: given["env"].get(name) for name in variables} == variables and given["enforce_eager"] == on_cpu
 
 
 # ------------------------------------------------------------------------------------------------ images

@@ -145,11 +145,26 @@ def test_the_requirements_of_gpu_nodes_are_the_projects_and_their_lock_is_exact(
     assert f"From: {image}\n" in APPTAINER and named == {"13"} and locked["cuda-toolkit"].startswith("13.0.")
 
 
+def test_the_lock_for_cuda_12_has_the_other_versions_of_gpu_nodes() -> None:
+    """But for those that vLLM and torch for CUDA 12 and verl without its extras for CUDA 13 decide."""
+    decided = {"fastapi", "numpy", "tokenizers", "torch", "transformers", "verl", "vllm"}
+    locked = dict(line.split("==") for line in lines("lock-gpu-cu12.txt"))
+    wanted = {canonicalize_name(r.name): str(r.specifier) for r in map(Requirement, lines("requirements-gpu.txt"))}
+    assert {name for name in wanted.keys() & locked.keys() if f"=={locked[name]}" != wanted[name]} <= {
+        "virtualenv",
+        *decided,
+    }
+    assert wanted.keys() <= locked.keys() and (locked["verl"], locked["vllm"]) == ("0.9.1", "0.19.1")
+    assert not [name for name in locked if name.endswith("cu13")] and locked["nvidia-cuda-runtime-cu12"] == "12.8.90"
+
+
 def test_both_recipes_install_and_copy_the_same() -> None:
     """And all that the workflow needs."""
     command = re.compile(r"(?:uv|pip3?) (?:pip )?(?:install|venv) [^&\\\n]*[^&\\\s]")
     installs = command.findall(DOCKER)
     assert installs == command.findall(APPTAINER) and len(installs) == 5
+    flash = [line for recipe in (DOCKER, APPTAINER) for line in recipe.splitlines() if "MAX_JOBS=8" in line]
+    assert [line.split()[0] for line in flash] == ["#", "#"]  # it takes its time, and text needs none
     copied = re.findall(r"^COPY (.*) \S+$", re.sub(r"\\\n\s*", " ", DOCKER), re.MULTILINE)
     docker = {source for words in copied for source in words.split()}
     pairs = re.findall(r"^\s+(\S+) /opt/bapo/(\S+)$", APPTAINER, re.MULTILINE)
@@ -163,20 +178,28 @@ def test_both_recipes_install_and_copy_the_same() -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("driver", "said"),
+    ("driver", "said", "vllm"),
     [
-        (None, "there is no nvidia-smi here"),
-        ("No devices were found", "but says: No devices were found; name the driver of the GPU machine: DRIVER=580"),
-        ("580-open", "but says: 580-open;"),
-        ("DRIVER=5x", "DRIVER=5x is no version;"),
-        ("570.124.06", "driver 570.124.06 is for CUDA 12"),
-        ("580.65.06\n580.65.06", ""),
-        ("1000.1", ""),
+        (None, "there is no nvidia-smi here", None),
+        (
+            "No devices were found",
+            "but says: No devices were found; name the driver of the GPU machine: DRIVER=580",
+            None,
+        ),
+        ("580-open", "but says: 580-open;", None),
+        ("DRIVER=5x", "DRIVER=5x is no version;", None),
+        ("515.105.01", "driver 515.105.01 is too old for CUDA 12", None),
+        ("525.60.13", "with which nothing has run", "0.19.1"),
+        ("570.124.06", "with which nothing has run", "0.19.1"),
+        ("580.65.06\n580.65.06", "", "0.24.0"),
+        ("1000.1", "", "0.24.0"),
     ],
 )
-def test_the_driver_is_checked_before_anything_is_installed(tmp_path: Path, driver: str | None, said: str) -> None:
-    """uv is a stand-in that notes its words: the real one would fetch gigabytes."""
-    programs = {"uv": f'echo "$*" >> {tmp_path}/words; cat > {tmp_path}/asked; mkdir -p {tmp_path}/new'}
+def test_the_driver_is_checked_before_anything_is_installed(
+    tmp_path: Path, driver: str | None, said: str, vllm: str | None
+) -> None:
+    """uv is a stand-in that notes its words: the real one would fetch gigabytes. vllm: that is asked for, if any."""
+    programs = {"uv": f'echo "$*" >> {tmp_path}/words; cat >> {tmp_path}/asked; mkdir -p {tmp_path}/new'}
     variable, _, given = (driver or "").partition("=")
     if driver is not None and not given:
         programs["nvidia-smi"] = f"printf '{driver}\\n'"
@@ -186,9 +209,10 @@ def test_the_driver_is_checked_before_anything_is_installed(tmp_path: Path, driv
     known = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | ({variable: given} if given else {})
     command = [CONTAINERS / "install_gpu", tmp_path / "new", "--dry-run"]
     done = subprocess.run(command, env=known, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == bool(said) and said in done.stderr and done.stderr.count("\n") == bool(said)
-    assert (tmp_path / "new").exists() == (not said)
-    if not said:
+    assert done.returncode == (vllm is None) and said in done.stderr and done.stderr.count("\n") == bool(said)
+    assert (tmp_path / "new").exists() == (vllm is not None)
+    if vllm is not None:
+        assert f"\nvllm=={vllm}\n" in (tmp_path / "asked").read_text(encoding="utf-8")
         venv, packages, own = (tmp_path / "words").read_text(encoding="utf-8").splitlines()
         assert venv == f"venv --quiet --python 3.11 {tmp_path}/new"
         assert "--only-binary :all:" in packages and packages.endswith("--dry-run -r -")

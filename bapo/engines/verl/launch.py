@@ -64,11 +64,12 @@ def train(config: Config) -> Json:
     folder, identity = run_directory(config), budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
-        budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # raises without a step
+        # raises without a step
+        steps = budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)
         start = models.start_path(config)  # at the base job's commit: no process of the job asks the hub
         checkpoints.choose(checkpoints.root_of(folder))
         if device == "cuda":
-            _require_disk(config, folder)
+            _require_disk(config, folder, steps)
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
         work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=TEMPORARY))
@@ -80,15 +81,20 @@ def train(config: Config) -> Json:
             (folder / STOP).unlink(missing_ok=True)
 
 
-def _require_disk(config: Config, folder: Path) -> None:
-    """Raise UserError where the disk has no room for the run's states: a new one is whole before the oldest goes."""
-    present = len(checkpoints.steps(checkpoints.root_of(folder)))
-    states = max(1, STATES + 1 - present)
-    needed = states * (config.model.parameters or 0) * memory.state_width(config)
+def _require_disk(config: Config, folder: Path, steps: int) -> None:
+    """Raise UserError where the disk has no room for the rest of the run's states and models.
+
+    A new state is whole before the oldest goes. steps: of the whole run, each ``checkpoint.every`` with a model.
+    """
+    states = max(1, STATES + 1 - len(checkpoints.steps(checkpoints.root_of(folder))))
+    kept = math.ceil(steps / config.checkpoint.every) if config.checkpoint.keep_models else 1
+    models = max(1, kept - len(records.model_steps(folder)))
+    needed = memory.disk_bytes(config, config.model.parameters or 0, models, states)
     if (free := shutil.disk_usage(folder).free) < needed:
         text = (
-            f"{states} more checkpoint{'s' if states > 1 else ''} take {needed / 1e9:.0f} GB, and the disk has "
-            f"{free / 1e9:.0f} GB left; free some, or choose another disk with paths.results"
+            f"{states} more checkpoint{'s' if states > 1 else ''} and {models} published model"
+            f"{'s' if models > 1 else ''} take {needed / 1e9:.0f} GB, and the disk has {free / 1e9:.0f} GB left; free "
+            "some, choose another disk with paths.results, or set checkpoint.keep_models=false"
         )
         raise UserError(f"{folder}: {text}")
 
@@ -98,7 +104,7 @@ def _require_host_memory(config: Config, store: int) -> None:
 
     store: bytes of Ray's object store. Without room for it in /dev/shm, Ray would keep it on a disk, and NCCL fails.
     """
-    needed, left = memory.host_width(config) * (config.model.parameters or 0), host_memory()
+    needed, left = memory.host_bytes(config, config.verl.gpus_per_node or 8), host_memory()
     if left < needed:
         text = f"keeps {needed / 1e9:.0f} GB in host memory, and {left / 1e9:.0f} GB may be used"
         text += "; take a larger machine, or a job with more memory"

@@ -7,20 +7,25 @@ With P parameters on R ranks (FSDP2 shards everything), vocabulary V, width W, L
   pass of it streams the model over PCIe once a micro-batch;
 - with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; of the head and of two layers, what is
   gathered and its float32 shards on their way, 6 a parameter, are here;
-- one micro-batch with fused log-probabilities: 29 V for each of the 512 tokens whose logits are there at a time, 5 V W
-  for the gathered head and its gradient, and 4 L W + 8 I a token for what gradient checkpointing keeps and one layer's
-  activations;
+- one micro-batch with fused log-probabilities has two peaks. At the head they are 29 V for each of the 512 tokens whose
+  logits are there at a time, 5 V W for the gathered head and its gradient, 8 for a layer's parameter, and 2 L W + 10 W
+  a token; in a layer 4 V W, 9 for its parameter, and a token 2 L W of what gradient checkpointing keeps and
+  14 I + 43 W of activations;
 - one micro-batch with whole logits (vision models, runs with a critic): 16 V + 2 L W a token, and 17 V for each of the
   2,048 tokens that the entropy is computed of at a time. Every token may be an image's: prompts with diagrams and short
   responses are packed together. What the vision tower keeps of it is IMAGE;
-- torch's own memory tracker finds up to a quarter less than these sums, and never more (tests/engines/verl);
+- torch's own memory tracker finds up to a seventh less than these sums, and never more (tests/engines/verl);
+- at the start of a policy in host memory its float32 weights come to the card, 4 a parameter, and the whole head;
 - beside all this 3.5 GB: CUDA's contexts, fragments, and what vLLM keeps while it sleeps. On an H200 all of it but
   CUDA graphs took 2.5 GB, of which the trainer's own process had 2.1;
-- vLLM, while it generates: ``verl.gpu_memory_utilization`` of the card, which it gives back before the training.
+- vLLM, while it generates: ``verl.gpu_memory_utilization`` of the card, which it gives back before the training. Its
+  weights and one response's keys and values must fit there, with PROFILED, and so must its weights with the whole head
+  and the bucket that the trainer pushes them in.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from omegaconf import OmegaConf
@@ -45,6 +50,12 @@ ENTROPY_CHUNK = 2048 * 17
 LOGITS = 16
 #: bytes a token of an image: Qwen2.5-VL's towers of 32 layers have four patches of it, 1280 wide
 IMAGE = 420_000
+#: on a card of fewer GB the 2 GB of weights that verl sends to vLLM at a time are too many; the MB of both
+SMALL, BUCKET, SMALL_BUCKET = 48.0, 2048, 512
+#: bytes of vLLM's first pass, by which it sizes its cache, of its CUDA graphs and context: a guess, never measured
+PROFILED = 2e9
+#: bytes of a sampled token in a checkpoint
+ROW_ON_DISK = 48
 OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 
 
@@ -52,25 +63,29 @@ OFFLOAD = "actor_rollout_ref.actor.fsdp_config.offload_policy"
 class Memory:
     """Counts the bytes of one GPU.
 
-    fixed: for states, for any micro-batch, and what lies beside
-    token: for each token of a micro-batch
+    states: those of training, and what lies beside
+    peaks: of one micro-batch, any of which may be the highest: bytes for any tokens, and for each token
+    loading: while the policy is loaded
     generating: what stays while vLLM has its share
+    vllm: the least that such a share must be
     card: what may be used of the GPU
     """
 
-    fixed: float
-    token: float
+    states: float
+    peaks: tuple[tuple[float, float], ...]
+    loading: float
     generating: float
+    vllm: float
     card: float
 
     def training(self, tokens: int) -> float:
         """Return what a micro-batch of ``tokens`` takes, with all that lies beside it."""
-        return self.fixed + self.token * tokens
+        return self.states + max(batch + token * tokens for batch, token in self.peaks)
 
     @property
     def most_tokens(self) -> int:
         """Count the tokens of the largest micro-batch that fits."""
-        return max(0, int((self.card - self.fixed) / self.token))
+        return max(0, int(min((self.card - self.states - batch) / token for batch, token in self.peaks)))
 
 
 def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
@@ -79,16 +94,43 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     if not parameters or sizes is None:
         return None
     shards = [width * parameters / ranks for width in TRAINED]
-    gathered = 6 * (sizes.vocabulary * sizes.width + 2 * parameters / sizes.layers)
-    policy = [gathered, 0] if in_host_memory(config) else shards
+    vocabulary, width, kept = sizes.vocabulary, sizes.width, 2 * sizes.layers * sizes.width
+    head, layer = vocabulary * width, (parameters - vocabulary * width) / sizes.layers
+    policy = [6 * (head + 2 * layer), 0] if in_host_memory(config) else shards
     states, generating = (p + shard * _has_critic(config) for p, shard in zip(policy, shards, strict=True))
     if fused(config):
-        batch = (FUSED_CHUNK + 5 * sizes.width) * sizes.vocabulary
-        token = 4 * sizes.layers * sizes.width + 8 * sizes.mlp
+        at_head = FUSED_CHUNK * vocabulary + 5 * head + 8 * layer, kept + 10 * width
+        peaks = [at_head, (4 * head + 9 * layer, kept + 14 * sizes.mlp + 43 * width)]
     else:
-        batch, token = ENTROPY_CHUNK * sizes.vocabulary, LOGITS * sizes.vocabulary + 2 * sizes.layers * sizes.width
-        token += IMAGE * tasks.get(config.task.name).images
-    return Memory(states + batch + BESIDE, token, generating + BESIDE_GENERATING, USED * card * GIGABYTE)
+        images = IMAGE * tasks.get(config.task.name).images
+        peaks = [(ENTROPY_CHUNK * vocabulary, LOGITS * vocabulary + kept + images)]
+    # keys and values are no wider than the model
+    spread, own = tensor_parallel(config, ranks), _type_width(config)
+    sampling, pushing = own * kept * row_tokens(config) / spread + PROFILED, 2**20 * bucket(card) + 4 * head
+    return Memory(
+        states=states + BESIDE,
+        peaks=tuple(peaks),
+        loading=4 * (parameters / ranks + head) + BESIDE_GENERATING,
+        generating=generating + BESIDE_GENERATING,
+        vllm=own * parameters / spread + max(sampling, pushing),
+        card=USED * card * GIGABYTE,
+    )
+
+
+def tensor_parallel(config: Config, ranks: int) -> int:
+    """Count the GPUs over which one vLLM is spread: two from 7B on where they come in pairs, or what overrides say."""
+    pairs = (config.model.parameters or 0) >= 6e9 and ranks % 2 == 0
+    return of_rollout(config, "tensor_model_parallel_size") or (2 if pairs else 1)
+
+
+def of_rollout(config: Config, key: str) -> int | None:
+    """Return what ``verl.overrides`` say of the rollout engine."""
+    return OmegaConf.select(OmegaConf.create(config.verl.overrides), f"actor_rollout_ref.rollout.{key}")
+
+
+def bucket(card: float) -> int:
+    """Return the MB of weights that verl sends to vLLM at a time from a card of so many GB."""
+    return SMALL_BUCKET if card < SMALL else BUCKET
 
 
 def asked_tokens(config: Config, ranks: int) -> int:
@@ -111,8 +153,7 @@ def gigabytes(config: Config, ranks: int, card: float = CARD) -> tuple[float, fl
     assert size is not None
     micro = max(row_tokens(config), min(asked_tokens(config, ranks), size.most_tokens))
     generating = size.generating + config.verl.gpu_memory_utilization * card * GIGABYTE
-    host = host_width(config) * (config.model.parameters or 0)
-    return size.training(micro) / GIGABYTE, generating / GIGABYTE, host / GIGABYTE
+    return size.training(micro) / GIGABYTE, generating / GIGABYTE, host_bytes(config, ranks) / GIGABYTE
 
 
 def fused(config: Config) -> bool:
@@ -132,14 +173,29 @@ def in_host_memory(config: Config) -> bool:
     return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), OFFLOAD, default=False))
 
 
-def host_width(config: Config) -> int:
-    """Count the bytes of host memory that all ranks together keep for a parameter while verl trains on GPUs.
+def host_bytes(config: Config, ranks: int) -> float:
+    """Count the bytes of host memory that ``ranks`` ranks keep together while verl trains on GPUs, or a few more.
 
-    8 of a delayed rollout policy, whose float32 shards lie there twice from its first push on, 16 of a policy that is
-    kept there itself, and 2 of the reference.
+    A parameter has 8 of a delayed rollout policy, whose float32 shards lie there twice from its first push on, and 8 of
+    the moments of a policy that is kept there itself. FSDP pins that one's weights and gradients and the reference.
     """
-    method = methods.of_run(config)
-    return 8 * method.delays_rollout_policy + 16 * in_host_memory(config) + 2 * method.needs_reference
+    method, host = methods.of_run(config), in_host_memory(config)
+    exact = 8 * (method.delays_rollout_policy + host) * (config.model.parameters or 0)
+    return exact + _pinned(config, ranks, 8 * host + 2 * method.needs_reference)
+
+
+def _pinned(config: Config, ranks: int, width: int) -> float:
+    """Count the bytes that FSDP's copies with ``width`` bytes a parameter take, or a few more.
+
+    torch gives each pinned shard the next power of two: known of the MLPs' matrices, at most twice as much elsewhere.
+    """
+    left, counted, sizes = config.model.parameters or 0, 0.0, config.model.sizes
+    if sizes is not None:
+        for matrices, size in ((3 * sizes.layers, sizes.width * sizes.mlp), (1, sizes.vocabulary * sizes.width)):
+            # weights, gradients and reference round alike, as their widths are powers of two
+            counted += matrices * width * 2 ** math.ceil(math.log2(size / ranks)) * ranks
+            left -= matrices * size
+    return counted + 2 * width * left
 
 
 def state_width(config: Config) -> int:
@@ -149,31 +205,49 @@ def state_width(config: Config) -> int:
     once more in its own type. What a method replays is not counted.
     """
     method = methods.of_run(config)
-    model = 2 if "16" in config.model.dtype else 4
     delayed, critic = 4 * method.delays_rollout_policy, 12 * method.uses_critic
-    return 12 + delayed + critic + model * (config.engine == "verl")
+    return 12 + delayed + critic + _type_width(config) * (config.engine == "verl")
+
+
+def disk_bytes(config: Config, parameters: float, models: float, states: int) -> float:
+    """Count the bytes on disk of so many published models, and of states of the trainer.
+
+    A state also holds the rows of a window's coming steps, at most: all responses of full length.
+    """
+    t, steps = config.train, getattr(config.method, "v", 1) - 1 if config.verl.rollout_window else 0
+    rows = ROW_ON_DISK * steps * t.batch_size * t.group_size * row_tokens(config)
+    return parameters * (models * _type_width(config) + states * state_width(config)) + states * rows
+
+
+def _type_width(config: Config) -> int:
+    """Count the bytes of a parameter in the model's own type."""
+    return 2 if "16" in config.model.dtype else 4
 
 
 def micro_batch_tokens(config: Config, ranks: int, tokens: int, card: float) -> int:
     """Return the tokens of a micro-batch on one GPU: those that ``train.micro_batch_size`` asks for, or what fits.
 
     ranks: GPUs that share the model; tokens: those that it asks for; card: GB of a GPU. Raises UserError where the
-    models and one response of full length do not fit, or leave vLLM less than its share.
+    models and one response of full length do not fit, or leave vLLM less than its share or than it needs.
     """
     needs = memory_of(config, ranks, card)
     if needs is None:
         return tokens
     row = row_tokens(config)
     run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
+    more = "raise verl.gpus_per_node or verl.gpu_memory"
+    if needs.loading > needs.card:
+        text = f"{run} takes {needs.loading / GIGABYTE:.0f} GB a GPU while it is loaded"
+        raise wrong(None, "model", config.model.name, f"{text}, and {needs.card / GIGABYTE:.0f} can be used; {more}")
     if needs.most_tokens < row:
         text = (
             f"{run} weights, gradients, optimiser and one response take {needs.training(row) / GIGABYTE:.0f} GB a GPU, "
-            f"and {needs.card / GIGABYTE:.0f} can be used; raise verl.gpus_per_node or verl.gpu_memory, lower "
-            f"sampling.max_response_tokens, or set {OFFLOAD}=true in verl.overrides"
+            f"and {needs.card / GIGABYTE:.0f} can be used; {more}, or lower sampling.max_response_tokens"
         )
+        text += "" if in_host_memory(config) else f", or set {OFFLOAD}=true in verl.overrides"
         raise wrong(None, "model", config.model.name, text)
-    left = (needs.card - needs.generating) / (card * GIGABYTE)
-    if (share := config.verl.gpu_memory_utilization) > left:
-        text = f"model={config.model.name} {run} leaves {left:.2f} of each card to vLLM; lower it"
-        raise wrong(None, "verl.gpu_memory_utilization", share, text)
+    least, most = (size / (card * GIGABYTE) for size in (needs.vllm, needs.card - needs.generating))
+    if not least <= (share := config.verl.gpu_memory_utilization) <= most:
+        text = f"model={config.model.name} {run} leaves {most:.2f} of each card to vLLM, which needs {least:.2f}"
+        raise wrong(None, "verl.gpu_memory_utilization", share, f"{text}; choose a value between them")
     return min(tokens, needs.most_tokens)

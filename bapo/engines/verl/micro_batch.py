@@ -23,19 +23,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def sharded(model: PreTrainedModel, mesh: DeviceMesh) -> PreTrainedModel:
-    """Return a float32 model as verl's engine has it: FSDP2 by layer, bfloat16 passes, fused log-probabilities."""
+def sharded(model: PreTrainedModel, mesh: DeviceMesh, offloaded: bool = False) -> PreTrainedModel:
+    """Return a float32 model as verl's engine has it: FSDP2 by layer, bfloat16 passes, fused log-probabilities.
+
+    It may lie in host memory: a layer at a time comes to the mesh's devices. offloaded: with ``offload_policy``, by
+    which its weights, gradients and optimiser stay there.
+    """
     import torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
     from verl.models.transformers.dense_common import forward_with_torch_backend
 
     model.train()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.forward = MethodType(forward_with_torch_backend, model)
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=True)
+    # as verl's, which pins for GPUs alone
+    policy = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if offloaded else OffloadPolicy()
     tied = model.config.tie_word_embeddings
     for part in [*model.model.layers, *([] if tied else [model.model.embed_tokens]), model]:
-        fully_shard(part, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
+        fully_shard(part, mesh=mesh, mp_policy=precision, reshard_after_forward=True, offload_policy=policy)
     return model
 
 
@@ -82,12 +88,11 @@ def update(config: Config) -> str:
             backend = "gloo" if device == "cpu" else "nccl"
             dist.init_process_group(backend, init_method=f"file://{place.name}", rank=0, world_size=1)
         try:
-            with torch.device(device):
-                model = models.blank(config)
-            model = sharded(model, init_device_mesh(device, (ranks,)))
+            mesh = init_device_mesh(device, (ranks,))
+            model = sharded(models.blank(config), mesh, memory.in_host_memory(config))
             optimiser, ids = optimiser_of(model), torch.randint(1, 50, (1, tokens), device=device)
             if device == "cuda":
-                torch.cuda.reset_peak_memory_stats()  # whole weights were there
+                torch.cuda.reset_peak_memory_stats()  # whole layers were there
             start = time.perf_counter()
             losses = [pass_through(model, ids) for _ in range(2)]
             optimiser.step()

@@ -33,8 +33,6 @@ from bapo.validate import plain, wrong
 
 #: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
 VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
-#: on a card of fewer GB the 2 GB of weights that verl sends to vLLM at a time are too many; the MB of both
-SMALL, BUCKET, SMALL_BUCKET = 48.0, 2048, 512
 #: a micro-batch without flash-attn has so many tokens, if no response is longer: all of them attend to each other
 WITHOUT_FLASH = 4096
 #: responses that one vLLM may sample at once. FEWEST are verl's default: more would wait for the tails of others. For
@@ -224,11 +222,8 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     # TransferQueue reserves a CPU for each storage unit and one for its controller, verl three a GPU and one for the
     # trainer; actors without a reservation need a free one to be placed. With fewer, Ray waits for ever
     least = units + 1 + 3 * gpus + 1 + 2
-    # from 7B on, one replica of vLLM is spread over two GPUs where they come in pairs
-    spread = _rollout(config, "tensor_model_parallel_size") or (
-        2 if (config.model.parameters or 0) >= 6e9 and gpus % 2 == 0 else 1
-    )
-    batched = _rollout(config, "max_num_batched_tokens") or max(8192 if device == "cuda" else 512, row)
+    spread = memory.tensor_parallel(config, gpus)
+    batched = memory.of_rollout(config, "max_num_batched_tokens") or max(8192 if device == "cuda" else 512, row)
     steps = getattr(method.config, "v", 1) if config.verl.rollout_window else 1
     responses = math.ceil(t.batch_size * t.group_size * steps * spread / gpus)  # of a replica
     return {
@@ -247,7 +242,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "row": row,
         "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch
         "attention": "flash_attention_2" if flash_attention() else "sdpa",
-        "bucket": SMALL_BUCKET if device == "cuda" and card(config) < SMALL else BUCKET,
+        "bucket": memory.bucket(card(config)) if device == "cuda" else memory.BUCKET,
         "batched_tokens": batched,
         "tensor_parallel": spread,
         "sequences": min(max(responses, FEWEST), MOST, batched),  # vLLM refuses more than batched tokens
@@ -259,11 +254,6 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "agent_workers": max(2, gpus),  # two served one H200, and eight are verl's default
         "agent_loops": str(BASE.with_name("agent_loops.yaml")),
     }
-
-
-def _rollout(config: Config, key: str) -> int | None:
-    """Return what ``verl.overrides`` says of the rollout engine."""
-    return OmegaConf.select(OmegaConf.create(config.verl.overrides), f"actor_rollout_ref.rollout.{key}")
 
 
 def as_yaml(config: Config) -> str:

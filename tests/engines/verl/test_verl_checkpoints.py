@@ -22,6 +22,9 @@ if LATE:
 
     from bapo.engines.torch import checkpoints as torch_checkpoints
 
+#: parameters of Qwen2.5-0.5B
+P = 0.494e9
+
 
 def checkpoint(root: Path, step: int) -> Path:
     folder = checkpoints.folder_of(root, step)
@@ -105,19 +108,34 @@ def test_what_killed_jobs_left_goes_and_a_living_jobs_folder_stays(
     assert {p.name for p in tmp_path.iterdir()} == {living.name, other.name} and (living / "ray").is_dir()
 
 
-@pytest.mark.parametrize(("kept", "needed"), [(0, 26.676), (1, 17.784), (2, 8.892), (3, 8.892)])
-def test_there_must_be_room_for_three_states(
-    kept: int, needed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kept", "words", "needed"),
+    [
+        (0, (), 54 * P * 1e-9 + 12 * P * 2e-9),
+        (2, (), 18 * P * 1e-9 + 10 * P * 2e-9),
+        (3, (), 18 * P * 1e-9 + 9 * P * 2e-9),
+        (13, (), 18 * P * 1e-9 + P * 2e-9),
+        (3, ("checkpoint.keep_models=false",), 18 * P * 1e-9 + P * 2e-9),
+        (0, ("verl.rollout_window=true",), 54 * P * 1e-9 + 12 * P * 2e-9 + 3 * 48e-9 * 4 * 512 * 1536),
+    ],
+)
+def test_there_must_be_room_for_three_states_and_the_models(
+    kept: int, words: tuple[str, ...], needed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """BAPO with 0.494e9 parameters: 12 bytes each of weights and moments, 4 of alpha, 2 of the model in bfloat16."""
-    config = run_config("single_gpu", "mathematics", "qwen2.5-0.5b-instruct", "bapo", 1)
+    """Of BAPO in bfloat16: 12 bytes a parameter of weights and moments, 4 of alpha, 2 of the model; 12 models of 2.
+
+    A window has the rows of four more steps of 512 responses.
+    """
+    config = run_config("single_gpu", "mathematics", "qwen2.5-0.5b-instruct", "bapo", 1, words)
+    assert config.model.parameters == P
     for step in range(kept):
         checkpoints.folder_of(checkpoints.root_of(tmp_path), step + 1).mkdir(parents=True)
+        (tmp_path / "checkpoints" / f"step_{step + 1:06d}").mkdir()
     for free, fits in ((needed + 0.001, True), (needed - 0.001, False)):
         usage = SimpleNamespace(free=free * 1e9)
         monkeypatch.setattr(launch.shutil, "disk_usage", lambda folder, usage=usage: usage)
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match=r"more checkpoint.* GB left"):
-            launch._require_disk(config, tmp_path)
+            launch._require_disk(config, tmp_path, 12 * config.checkpoint.every)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +172,12 @@ def test_host_memory_is_the_machines_within_the_limits_of_its_groups(
 
 
 @pytest.mark.parametrize(
-    ("model", "method", "needed"), [("qwen2.5-math-7b", "bapo", 60.96), ("qwen3-8b", "grpo", 16.38)]
+    ("model", "method", "needed"), [("qwen2.5-math-7b", "bapo", 60.96), ("qwen3-8b", "grpo", 25.167)]
 )
 def test_host_memory_and_shared_memory_must_have_room(
     model: str, method: str, needed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """alpha takes 8 bytes a parameter of 7.62e9, the reference 2 of 8.19e9; Ray's objects 4 GB."""
+    """alpha takes 8 bytes a parameter of 7.62e9, the reference 2 of 8.19e9 before it is pinned; Ray's objects 4 GB."""
     config = run_config("paper", "mathematics" if "8b" in model else "countdown", model, method, 1)
     for memory, shared, found in ((-0.01, 5, "in host memory"), (0.01, 3.9, "/dev/shm: .*--shm-size"), (0.01, 4, "")):
         monkeypatch.setattr(launch, "host_memory", lambda memory=memory: (needed + memory) * 1e9)

@@ -69,8 +69,10 @@ def test_packed_rows_with_fused_log_probabilities_are_padded_rows(family: str) -
             torch.testing.assert_close(own, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
 
 
-@pytest.mark.parametrize("family", ["Qwen2", "Llama", "Qwen3"])
-def test_bfloat16_passes_through_fsdp2_are_float32_ones_to_rounding(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("family", "offloaded"), [("Qwen2", False), ("Llama", False), ("Qwen3", True)])
+def test_bfloat16_passes_through_fsdp2_are_float32_ones_to_rounding(
+    family: str, offloaded: bool, tmp_path: Path
+) -> None:
     """Float32 weights, sharded by layer over one rank of gloo: what a GPU's update is but for its kernels."""
     policy = model(family, attn_implementation="sdpa").train()
     tokens = torch.cat([row["input_ids"] for row in ROWS])[None]
@@ -78,9 +80,10 @@ def test_bfloat16_passes_through_fsdp2_are_float32_ones_to_rounding(family: str,
     expected = -(distribution.log_prob(tokens) - 0.001 * distribution.entropy()).sum()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
-        own = micro_batch.sharded(copy.deepcopy(policy), init_device_mesh("cpu", (1,)))
+        own = micro_batch.sharded(copy.deepcopy(policy), init_device_mesh("cpu", (1,)), offloaded)
         loss = micro_batch.pass_through(own, tokens)
         gradients = [p.grad.full_tensor() for p in own.parameters()]
+        micro_batch.optimiser_of(own).step()
     finally:
         dist.destroy_process_group()
     expected.backward()

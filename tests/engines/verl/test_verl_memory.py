@@ -96,11 +96,13 @@ def test_the_reference_lies_in_host_memory_so_that_grpo_on_1_5b_fits_40_gb() -> 
     assert asked == [60_000, 60_000 + 8 * 1540 - 10_000]  # a share has room for the reference's 2 bytes a parameter
 
 
-#: what a GPU takes while it trains, by hand: 16 P / R; of a micro-batch 14,848 V + 5 V W and 4 L W + 8 I a token, or
-#: with whole logits 34,816 V and 16 V + 2 L W a token, and of a critic 16 P / R more, of images 420,000; 3.5 GB beside
+#: what a GPU takes while it trains, by hand: 16 P / R; of a micro-batch 14,848 V + 5 V W, 8 for a layer's parameter and
+#: 2 L W + 10 W a token, or 4 V W, 9 for the parameter and 2 L W + 14 I + 43 W a token, or with whole logits 34,816 V
+#: and 16 V + 2 L W a token, and of a critic 16 P / R more, of images 420,000; 3.5 GB beside
+HEAD, LAYER = 151_936 * 1024, (5.96e8 - 151_936 * 1024) / 28
 BY_HAND = [
-    ("mathematics", "qwen3-0.6b", "bapo", 1, 1000, 16 * 5.96e8 + 151_936 * (14_848 + 5 * 1024) + 1000 * 139_264),
-    ("mathematics", "qwen3-8b", "grpo", 8, 6144, 2 * 8.19e9 + 151_936 * (14_848 + 5 * 4096) + 6144 * 688_128),
+    ("mathematics", "qwen3-0.6b", "bapo", 1, 1000, 16 * 5.96e8 + 151_936 * 14_848 + 5 * HEAD + 8 * LAYER + 67_584_000),
+    ("mathematics", "qwen3-0.6b", "bapo", 1, 60_000, 16 * 5.96e8 + 4 * HEAD + 9 * LAYER + 60_000 * 144_384),
     ("mathematics", "qwen3-4b", "ppo", 8, 6144, 4 * 4.02e9 + 151_936 * (34_816 + 16 * 6144) + 6144 * 184_320),
     ("geometry", "qwen2.5-vl-3b", "bapo", 2, 5120, 8 * 3.75e9 + 151_936 * (34_816 + 16 * 5120) + 5120 * 567_456),
 ]
@@ -114,13 +116,47 @@ def test_a_gpus_memory_by_hand(task: str, model: str, method: str, ranks: int, t
     assert found.training(found.most_tokens) <= 73.6e9 < found.training(found.most_tokens + 1)
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "ranks", "pinned"),
+    [
+        ("geometry", "qwen2.5-vl-3b", 1, (22.8, 24.7)),
+        ("geometry", "qwen2.5-vl-7b", 8, (62.8, 65.8)),
+        ("countdown", "qwen2.5-math-7b", 8, (57.9, 60.4)),
+        ("mathematics", "qwen3-8b", 8, (43.6, 50.4)),
+        ("countdown", "qwen2.5-math-1.5b", 1, (7.8, 8.0)),
+    ],
+)
+def test_what_fsdp_pins_is_rounded_up(task: str, model: str, ranks: int, pinned: tuple[float, float]) -> None:
+    """pinned: GB of all tensors in float32, each shard rounded up to a power of two; and a little more than that."""
+    words = [f"verl.overrides.{memory.OFFLOAD}=true", f"task={task}", f"model={model}", "method=bapo"]
+    config = configuration.compose_config(["scale=paper", *words])
+    found = memory.host_bytes(config, ranks) - 16 * config.model.parameters  # of alpha and of Adam
+    assert 2 * pinned[0] * 1e9 <= found <= 2 * pinned[1] * 1e9
+    config.model.sizes = None
+    assert memory.host_bytes(config, ranks) == 32 * config.model.parameters
+
+
 def test_what_lies_in_host_memory_is_not_on_the_card() -> None:
     config = one(f"verl.overrides.{memory.OFFLOAD}=true", "model=qwen2.5-math-7b")
     assert memory.micro_batch_tokens(config, 1, 16 * 2560, 40) >= 2560
     found = memory.memory_of(config, 1, 40)
     on_card = memory.memory_of(one("model=qwen2.5-math-7b"), 1, 40)
-    gathered = 6 * (152_064 * 3584 + 2 * 7.62e9 / 28)  # of the head and of two of the layers
-    assert on_card.fixed - found.fixed == pytest.approx(16 * 7.62e9 - gathered) and found.generating == 2.1e9
+    head = 152_064 * 3584
+    gathered = 6 * (head + 2 * (7.62e9 - head) / 28)  # of two of the layers, too
+    assert on_card.states - found.states == pytest.approx(16 * 7.62e9 - gathered) and found.generating == 2.1e9
+    assert found.loading == pytest.approx(4 * (7.62e9 + head) + 2.1e9)
+    with pytest.raises(UserError, match=r"takes 35 GB a GPU while it is loaded, and 22 can be used"):
+        memory.micro_batch_tokens(config, 1, 2560, 24)
+
+
+def test_vllms_share_holds_its_weights_and_a_response_and_the_push() -> None:
+    """Of 40 GB 2 P + 4 L W for 2,560 tokens + 2 GB are 0.46; of 80 GB 2 P + 2,048 MiB + 4 V W are 0.24."""
+    offloaded = (f"verl.overrides.{memory.OFFLOAD}=true", "model=qwen2.5-math-7b", "verl.gpu_memory_utilization=0.2")
+    for card, needed, most in ((40, "0.46", "0.87"), (80, "0.24", "0.89")):
+        with pytest.raises(UserError, match=rf"leaves {most} of each card to vLLM, which needs {needed}; choose"):
+            memory.micro_batch_tokens(one(*offloaded), 1, 2560, card)
+    spread = "verl.overrides.actor_rollout_ref.rollout.tensor_model_parallel_size=8"
+    assert memory.micro_batch_tokens(one(*offloaded[1:], spread), 8, 2560, 80) == 2560
 
 
 def test_the_size_of_the_card_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_vllm_reads_what_verl_gives_it(scale: str, task: str, model: str) -> Non
     found = arguments(verl_config.resolve(config, device="cuda"))
     assert_fits(found, config)
     assert found.dtype == "bfloat16" and found.enable_sleep_mode
-    assert found.gpu_memory_utilization == (0.4 if scale == "single_gpu" else 0.5)
+    assert found.gpu_memory_utilization == config.verl.gpu_memory_utilization
     assert found.tensor_parallel_size == (2 if config.model.parameters > 6e9 else 1)
 
 

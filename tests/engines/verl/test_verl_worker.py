@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,7 @@ from bapo.engines.verl.worker import (
     GPUMethodWorker,
     MethodWorker,
     host_copies,
+    host_space,
     shards_of,
     swapped,
 )
@@ -118,6 +120,23 @@ def test_what_is_no_shard_is_refused() -> None:
     module.weight.data.untyped_storage().resize_(0)
     with pytest.raises(AssertionError, match="weight"):
         shards_of(module)
+
+
+def test_copies_on_gpus_are_pinned_in_one_block_without_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own pinned memory would take 2 ** 20 bytes for the first, and as much again for the second."""
+    pinned: list[tuple[int, int, int]] = []
+    cudart = SimpleNamespace(cudaHostRegister=lambda *block: pinned.append(block))
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda code: None)
+    shapes = {(600, 437): torch.float32, (600, 873): torch.bfloat16, (0, 5): torch.float32, (): torch.int64}
+    shards = [torch.ones(shape, dtype=dtype) for shape, dtype in shapes.items()]
+    copies = host_space(shards, pinned=True)
+    [(start, size, _)] = pinned
+    assert [(c.shape, c.dtype) for c in copies] == [(s.shape, s.dtype) for s in shards]
+    assert all(start <= c.data_ptr() <= c.data_ptr() + c.nbytes <= start + size for c in copies if c.nbytes)
+    assert sum(s.nbytes for s in shards) <= size < sum(s.nbytes for s in shards) + 4 * 64
+    assert [c.data_ptr() for c in host_copies(shards, copies)] == [c.data_ptr() for c in copies] and len(pinned) == 1
+    assert all(map(torch.equal, copies, shards))
 
 
 def test_a_worker_on_gpus_takes_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
