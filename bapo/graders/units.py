@@ -84,17 +84,14 @@ _LIMITS_TEXT = """
     some others other sometimes too before was were had rather either both between negative opposite bound upper
     lower close until though although however yet or and but versus vs if unless when whenever otherwise else false
 """
-#: Beginnings of words that deny what they stand behind.
-_DENIED_TEXT = """
-    abandon absurd actually annul bogus cancel conject contradict crossed debunk decei decept decoy defect delet deny
-    denie disagree disallow disapprov discard dismiss disprov disput disqualif disregard distract doubt dubi eliminat
-    erron error exclud extraneous fail fake fallac fals fault flaw forbid forget garbage groundless hmm hypothe ignor
-    illegal implaus imprec improper inaccu inadmi inapprop incoh incomp inconc incons incorr inexact insolu invali invld
-    irregular irrelev kein kidding liar misc misg mislea misr nah nevermind nicht nonsens obsolete omit oops overrul
-    overturn pending placehold presum pretend provisional question redo refus refut reject repeal rescind retract revis
-    revok rubbish scrap scratch skip sorry specul spurious struck supersed suppos suspect tentat trash typo unaccept
-    uncheck unclear unconf unfound unjust unprov unreal unreli unsolv unsound unsupp unten untrust unveri unwarr void
-    wait withdr
+#: Words that deny what they stand behind. Those that are as often of what is counted, such as "failed", are none.
+_DENIED_TEXT = r"""
+    abandoned bogus contradict(?:ed|ion|s)? crossed debunked denied dis(?:card|miss|prov|put|qualif|regard|agree)\w*
+    doubtful dubious erroneous extraneous fails fals\w* faux flawed garbage ignored? implausible improper inaccura\w*
+    incorr\w* inconsistent kein kidding mislead\w* mis(?:read|calculated|counted) nevermind nicht nonsense oops
+    overruled placeholder provisional\w* questionable refute[ds]? reject\w* rescinded retract\w* revoked ruled scratch
+    sorry speculat\w* spurious struck superseded tbc tbd tentative\w* typo unclear unfounded unprov\w* unreliable
+    unsolved unsound unsupported untenable unverified void withdrawn checking
 """
 
 
@@ -111,16 +108,14 @@ CHANGED = re.compile(
 _DOUBT = re.compile(
     _any(_HEDGES_TEXT + _LIMITS_TEXT) + r"|n['\u2019]t\b|[不非错误无没百千万亿半倍](?!米)", re.IGNORECASE
 )
-_BEHIND = " ".join(rf"{stem}\w*" for stem in _DENIED_TEXT.split())
-_BEHIND += " bad err est faux hold inv joke lie lol needs off out pas retry taken tbc tbd wrg"
-#: Behind a number, too: what says how something is and of what there are not many, and signs that are no words.
+#: Behind a number, too, unless something is counted; and signs that are no words.
 _DENIAL = re.compile(
-    rf"{_any(_BEHIND)}|^(?!.*(?:\w\w[^su]s\b|people|men\b|(?:squar|cub)ed)).*(?:\w\w[^e]ed|\w{{3}}(?:ly|[ai]ble|ous|ish)|\w{{4}}ive)\W*$"
+    rf"^(?!.*\b(?!this\W*$)(?:\w+[^su\W]s|people|men)\W*$).*{_any(_DENIED_TEXT)}|{_any('fails')}|\boff by\b"
     r"|^\W*[\^%#~&@✗✘❌-](?![^\W\d])",
     re.IGNORECASE,
 )
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
-LABEL_DOUBT = re.compile(_any(f"{_HEDGES_TEXT} right correct answer {_BEHIND}") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE)
+LABEL_DOUBT = re.compile(_any(f"{_HEDGES_TEXT} right correct answer {_DENIED_TEXT}") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE)
 #: The unit of what is no number with a unit: words that do arithmetic.
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
