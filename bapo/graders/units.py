@@ -115,7 +115,9 @@ _DENIAL = re.compile(
     re.IGNORECASE,
 )
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
-LABEL_DOUBT = re.compile(_any(f"{_HEDGES_TEXT} right correct answer {_DENIED_TEXT}") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE)
+LABEL_DOUBT = re.compile(
+    _any(f"{_HEDGES_TEXT} right correct answer {_DENIED_TEXT}") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE
+)
 #: The unit of what is no number with a unit: words that do arithmetic.
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
