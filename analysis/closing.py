@@ -38,7 +38,7 @@ def rows(table: Path) -> str:
     have neither, are left out.
     """
     with table.open(encoding="utf-8", newline="") as file:
-        averages = [r for r in csv.DictReader(file) if r["benchmark"] == AVERAGE and (r["mean"] or r["difference"])]
+        averages = [r for r in csv.DictReader(file) if r.get("benchmark") == AVERAGE and (r["mean"] or r["difference"])]
     # write_csv quotes a sign; a base model has another title in each task
     titles = {(r["task"], r["method"]): (r.get("title") or r["method_title"]).lstrip("'+") for r in averages}
     pooled = [row for row in averages if not row["mean"]]

@@ -11,6 +11,7 @@ import html
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,11 @@ def study_files(home: Path) -> list[Path]:
 def _opening(study: StudyFile, home: Path) -> dict[str, str]:
     """Return a study's title, what ran on which machines and how long, and its rows as text."""
     runs = [cell.run for cell in study.cells if finished(cell, True)]
-    seconds = sum(read_json(run / SUMMARY).get("totals", {}).get("seconds", 0) for run in runs)
-    processors = {read_json(run / MANIFEST).get("hardware", {}).get("processor", "") for run in runs} - {""}
+    seconds, processors = 0.0, set()
+    for run in runs:
+        with suppress(UserError, TypeError, AttributeError, KeyError):  # imported and damaged runs lack some of it
+            seconds += read_json(run / SUMMARY)["totals"]["seconds"]
+            processors.add(str(read_json(run / MANIFEST)["hardware"]["processor"]))
     facts = f"{len(runs)} of {len(study.cells)} runs, {text.duration(seconds)} of training"
     return {
         "title": study.title,

@@ -306,10 +306,11 @@ def pooled(rows: Sequence[Side], a: Side, b: Side, blocks: bool = False) -> Esti
 
 
 def signed_ranks(differences: Sequence[float]) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed ranks, which takes no distribution for granted; 1 for zeros."""
+    """Return the two-sided p-value of Wilcoxon's signed ranks, which takes symmetry for granted; 1 for zeros."""
     from scipy.stats import wilcoxon
 
-    return float(wilcoxon(differences).pvalue) if np.any(differences) else 1.0
+    exact = np.round(differences, 12)  # what is equal in fractions is not in floats
+    return float(wilcoxon(exact).pvalue) if exact.any() else 1.0
 
 
 def dunnett(estimates: Sequence[Estimate]) -> np.ndarray:

@@ -5,6 +5,7 @@ An error names the file, the field, the value and the cure: ``FILE: FIELD=VALUE:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -24,8 +25,8 @@ from bapo.errors import UserError, unknown
 
 #: the most aliases of a YAML file: nested ones multiply what they stand for
 ALIASES = 30
-#: what YAML reads in base 8 or 60
-_MISREAD = re.compile(r"[-+]?(?:0[\d_]+|\d[\d_]*(?::[0-5]?\d)+(?:\.[\d_]*)?)")
+#: what YAML reads in base 2, 8, 16 or 60
+_MISREAD = re.compile(r"[-+]?(?:0[\d_]+|0[bx][\da-fA-F_]+|\d[\d_]*(?::[0-5]?\d)+(?:\.[\d_]*)?)")
 
 
 class Only(frozenset[str]):
@@ -155,7 +156,9 @@ def require_plain(text: str, named: str = "") -> str:
 
     named: the override that it stands in.
     """
-    if re.search(r"(?<![\w.+-])[-+]?0[\d_]|\d:\d", text):  # parsing takes as long as reading
+    if not re.search(r"(?<![\w.+-])[-+]?0[\d_bx]|\d:\d", text):  # parsing takes as long as reading
+        return text
+    with contextlib.suppress(yaml.YAMLError):  # whoever reads the text says what is wrong
         for event in yaml.parse(text):
             if isinstance(event, yaml.ScalarEvent) and event.style is None and _MISREAD.fullmatch(event.value):
                 cure = "write a number without a first 0 and colons, or text in quotes"

@@ -319,20 +319,21 @@ def unpack(file: Path, out: Path) -> Path:
         other = read_json(path).get("evidence", {})
         if other and other["sealed"] != json.loads(texts[path]).get("files", {}):
             raise UserError(f"{path}: {other['file']} has other results of this run; name another folder")
+    source = {"file": file.name, "sha256": files.sha256(file)}
+    summaries = {path: json.loads(text) for path, text in texts.items() if path.name == SUMMARY}
+    for path, summary in summaries.items():  # first, so that the same command goes on where it was interrupted
+        summary["evidence"] = {**source, "sealed": summary.get("files", {})}
+        files.write_json(path, summary, durable=False)
     for table, rows in tables.items():
         for name, frame in rows.groupby("path", sort=False):
             path, frame = home / str(name), frame.drop(columns="path").reset_index(drop=True)
             files.write_parquet(path, _samples(frame) if table == "eval" else frame, durable=False)
             written.add(path)
-    source = {"file": file.name, "sha256": files.sha256(file)}
-    for path, text in texts.items():
-        if path.name == SUMMARY:
-            summary = json.loads(text)
-            sealed = summary.get("files", {})
-            sums = files.fingerprints(path.parent, [name for name in sealed if path.parent / name in written])
-            files.write_json(path, {**summary, "evidence": {**source, "sealed": sealed}, "files": sums}, durable=False)
-        else:
-            files.write_text(path, text, durable=False)
+    for path in texts.keys() - summaries:
+        files.write_text(path, texts[path], durable=False)
+    for path, summary in summaries.items():
+        sealed = [name for name in summary["evidence"]["sealed"] if path.parent / name in written]
+        files.write_json(path, {**summary, "files": files.fingerprints(path.parent, sealed)}, durable=False)
     study = home / "studies" / f"{described['study']}.json"
     name = json.loads(texts[study]).get("name", "")
     return _joined(study.parent, name) if _is_portion(study, name) else study

@@ -116,7 +116,9 @@ _DENIAL = re.compile(
 )
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
 LABEL_DOUBT = re.compile(
-    _any(f"{_HEDGES_TEXT} right correct answer {_DENIED_TEXT}") + r"|^\W*(?:not|is)\W*$", re.IGNORECASE
+    _any(f"{_HEDGES_TEXT} right correct answer")
+    + r"|^\W*(?:not|is|refuted|discarded|disproved|(?:ruled|crossed|struck) out)\W*$",
+    re.IGNORECASE,
 )
 #: The unit of what is no number with a unit: words that do arithmetic.
 SPOKEN = "!"

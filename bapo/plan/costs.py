@@ -44,8 +44,8 @@ KINDS |= {"curve": "curve", "sweep_slot": "sweep"}
 NOTE = """\
 GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
 responses half as long as they may be, full batches and DAPO's every generation batch: 0.8 to 1.5 times the paper's
-hours for mathematics and planning, four to eight times too many for geometry (docs/paper_scale.md). A sweep's hours are
-an upper bound: trials that are pruned or are runs that exist take less."""
+hours for mathematics and planning, four to eight times too many for geometry (docs/paper_scale.md)."""
+OF_SWEEPS = "A sweep's hours are an upper bound: trials that are pruned or are runs that exist take less."
 
 
 @dataclass(frozen=True)
@@ -244,6 +244,7 @@ def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -
     named = " ".join(targets) or "all"
     lines = [f"Plan of {named} at scale {settings.scale}, in {settings.home}", ""]
     on_gpu = any(job.cost.gpu_hours for job in listed)
+    unknown = any(job.cost.source == UNKNOWN for job in listed)
     units = {"gpu_hours": "GPU-hours"} if on_gpu else {}
     units |= {"cpu_hours": "CPU-hours", "disk": "GB of disk"}
     lines.append(
@@ -259,7 +260,8 @@ def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -
         for unit in units:
             sums = [sum(getattr(job.cost, unit) for job in jobs) / (1e9 if unit == "disk" else 1) for jobs in both]
             known = source != UNKNOWN or unit == "disk"
-            columns.append(" / ".join(map(_short, sums)) if known else "unknown")
+            least = "from " if kind == "together" and unit != "disk" and unknown else ""
+            columns.append(least + " / ".join(map(_short, sums)) if known else "unknown")
         lines.append("".join([f"{kind:<10}", *(f"{column:>16}" for column in columns), f"  {source}"]).rstrip())
     if filled := max((job.cost.filled for job in listed), default=0.0):
         host = max(job.cost.host for job in listed)
@@ -267,7 +269,8 @@ def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -
             "",
             f"A run fills up to {filled:.0%} of a GPU's memory (verl.gpu_memory), and {host:.0f} GB of memory.",
         ]
-    return "\n".join([*lines, *(["", NOTE] if on_gpu else [])]) + "\n"
+    notes = [NOTE] * on_gpu + [OF_SWEEPS] * any(job.kind == "sweep" for job in listed)
+    return "\n".join([*lines, *([""] * bool(notes)), *notes]) + "\n"
 
 
 def _short(value: float) -> str:

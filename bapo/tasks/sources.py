@@ -156,7 +156,7 @@ def _read(path: Path) -> Iterator[tuple[str, object]]:
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         if _format(path) == ".csv":
             reader = csv.DictReader(file, strict=True)
-            each_once([(name, None) for name in reader.fieldnames or ()])
+            each_once([(name, None) for name in reader.fieldnames or () if name])
             yield from ((f"line {reader.line_num}", row) for row in reader)
         elif _format(path) == ".json":
             yield from (

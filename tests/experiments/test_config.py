@@ -235,7 +235,10 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["scale=paper", "model=qwen2.5-1.5b+matched"], r"base.iterations: .*matched.iterations"),
         (["train.stesp=3"], r"train.stesp: no such key \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
         (["train.betas=[0.9"], r"^train.betas=\[0.9: "),
-        *(([f"train.steps={n}"], f"^train.steps={n}: .*a first 0 and colons") for n in ("010", "0_1", "-010", "1:30")),
+        *(
+            ([f"train.steps={n}"], f"^train.steps={n}: .*a first 0 and colons")
+            for n in ("010", "0_1", "-010", "1:30", "0x10")
+        ),
         (["seed=010"], "^seed=010: .*without a first 0"),
         (["train.betas=[0.9, 0:30]"], "^train.betas=.*without a first 0"),
         (["task=countdown", "setting=paper_geometry"], "^setting=paper_geometry: is of another task; .* _countdown$"),

@@ -70,6 +70,7 @@ def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, mo
         ("table1 seeds=1,0,0", "seeds=1,0,0: names 0 twice"),
         *((f"table1 {word}", f"{word}: .*without a first 0 and colons") for word in ("seeds=010", "trials=1:30")),
         ("table1 seeds=010,2", "seeds=010,2: 010: .*without a first 0"),
+        ("table1 methods='@00'", "methods=@00: unknown method '@00'"),
         ("table1 methods=bapo,bapo", "methods=bapo,bapo: names bapo twice"),
         ("table1 train.steps=5 train.steps=6", "train.steps=5 is given, too"),
         ("table1 train.steps=5 set=train.steps=6", "train.steps=6 is given, too"),

@@ -98,6 +98,19 @@ def home(tmp_path: Path) -> Path:
     return write_results(tmp_path / "results" / "laptop")
 
 
+def test_the_same_command_goes_on_where_it_was_interrupted(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = evidence.pack(home / "studies" / "table1.json", tmp_path / "evidence")
+    with monkeypatch.context() as patch:
+        patch.setattr(evidence.files, "write_text", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            evidence.unpack(file, tmp_path / "back")
+    whole, other = evidence.unpack(file, tmp_path / "back"), evidence.unpack(file, tmp_path / "other")
+    of_both = [{p.relative_to(f.parents[1]): p.read_bytes() for p in f.parents[1].rglob("*.*")} for f in (whole, other)]
+    assert of_both[0] == of_both[1]
+
+
 def test_evidence_says_what_its_runs_were(home: Path, tmp_path: Path) -> None:
     file = evidence.pack(home / "studies" / "table1.json", tmp_path / "evidence")
     about, tables = evidence.read(file)
