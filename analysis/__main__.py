@@ -111,7 +111,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     names = ("--study", {"nargs": "*", "default": [], "metavar": "NAME", "help": "whose rows are shown"})
     command("closing", _closing, RESULTS, names, text="what a target ends with: the page, and rows of studies")
 
-    command("watch", _watch, RESULTS)
+    newest = path("results", None, f"{RESULTS[1]['help']}; default: the scale that was described last", nargs="?")
+    command("watch", _watch, newest)
     command("report", _report, RESULTS, path("--out", "FILE.html", f"default: {products.PAGE} in that folder"))
     return top
 
@@ -239,7 +240,13 @@ def _closing(options: argparse.Namespace) -> Made:
 def _watch(options: argparse.Namespace) -> Made:
     from analysis.watch import watch
 
-    watch(options.results)
+    home = options.results
+    if home is None:
+        studies = sorted(Path("results").glob("*/studies"), key=lambda folder: folder.stat().st_mtime)
+        if not studies:
+            raise UserError("results: holds no results; name the scale's folder, for example results/laptop")
+        home = studies[-1].parent
+    watch(home)
     return Made()
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.runs import write_results
 
 from analysis import text
+from analysis.__main__ import main
 from analysis.watch import CHOICE, ProgressLine, log_end, rows_of, watch
 from bapo.errors import UserError
 from bapo.store.progress import Progress
@@ -29,6 +31,17 @@ def test_durations() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ watch
+
+
+def test_watch_without_a_folder_takes_the_scale_that_was_described_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch"]) == 2 and "results: holds no results; name the scale's folder" in capsys.readouterr().err
+    for age, scale in ((1, "laptop"), (2, "smoke")):
+        home = write_results(tmp_path / "results" / scale)
+        os.utime(home / "studies", (time.time() - age, time.time() - age))
+    assert main(["watch"]) == 0 and "results/laptop: " in capsys.readouterr().out
 
 
 def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
