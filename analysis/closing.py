@@ -16,7 +16,8 @@ from bapo.experiments.places import suite_folder
 
 def closing(home: Path, studies: Sequence[str]) -> str:
     """Return the end of studies whose tables are in ``home``, a scale's folder; "" where there is none."""
-    parts = [(closing_rows(home, study), published(home, study)) for study in studies if table_of(home, study).exists()]
+    tables = {study: table_of(home, study) for study in studies}
+    parts = [(rows(table), published(home, study)) for study, table in tables.items() if table.exists()]
     return "\n".join(part for pair in parts for part in pair if part)
 
 
@@ -25,18 +26,14 @@ def table_of(home: Path, study: str) -> Path:
     return home / "tables" / f"{MAIN if study == MAIN else compared_file(study)}.csv"
 
 
-def closing_rows(home: Path, study: str) -> str:
-    """Return the rows of a study's table; "" where there is none."""
-    table = table_of(home, study)
-    return rows(table) if table.exists() else ""
-
-
 def rows(table: Path) -> str:
-    """Return a line for each average of a table's CSV: task, method, percent and difference; "" if it has none.
+    """Return a line for each average of a table's CSV: task, method, percent and difference; "" if there is none.
 
     Where a difference is pooled over base models, only the pooled rows, which have no percent. Rows over tasks, which
     have neither, are left out.
     """
+    if not table.exists():
+        return ""
     with table.open(encoding="utf-8", newline="") as file:
         averages = [r for r in csv.DictReader(file) if r.get("benchmark") == AVERAGE and (r["mean"] or r["difference"])]
     # write_csv quotes a sign; a base model has another title in each task

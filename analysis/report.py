@@ -94,7 +94,7 @@ def _opening(study: StudyFile, home: Path) -> dict[str, str]:
     return {
         "title": study.title,
         "facts": " on ".join([facts, *([" and ".join(sorted(processors))] if processors else [])]) + ".",
-        "rows": closing.closing_rows(home, study.name),
+        "rows": closing.rows(closing.table_of(home, study.name)),
     }
 
 

@@ -16,8 +16,8 @@ from bapo.experiments.order import Cell
 from bapo.experiments.order import AT_ONCE
 from bapo.experiments.order import Priorities
 
-#: Slurm sends SIGTERM to every process of a job that it preempts: the shell and `tee` wait for the run's checkpoint
-WAITS = "set -euo pipefail; trap : TERM; tee() (trap '' TERM; command tee \"$@\"); "
+#: of every job's shell: Slurm sends SIGTERM to all of a job that it preempts, and `tee` waits for the run's checkpoint
+PREFIX = "set -euo pipefail; trap : TERM; tee() (trap '' TERM; command tee \"$@\"); "
 #: handlers of Snakemake's log that end with the jobs
 SHOWN = []
 #: how lines begin in which Snakemake tells of itself before the first job and after the last
@@ -42,7 +42,7 @@ def worth_reading(record):
     return not record.getMessage().startswith(CHATTER)
 
 
-shell.prefix(WAITS)
+shell.prefix(PREFIX)
 if SETTINGS.progress != "plain" and shown_handler():
     shown_handler().addFilter(worth_reading)
 
@@ -82,7 +82,7 @@ def show_progress():
     if SETTINGS.progress == "plain" or usual is None or asked_less:
         return
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
-    shell.prefix(f"{WAITS}exec > /dev/null; ")
+    shell.prefix(f"{PREFIX}exec > /dev/null; ")
     line = ProgressLine(usual, len(set(workflow.dag.needrun_jobs())), method_title)
     logger.removeHandler(usual)
     logger.addHandler(line)
