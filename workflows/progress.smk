@@ -16,7 +16,7 @@ from bapo.experiments.order import Cell
 from bapo.experiments.order import AT_ONCE
 from bapo.experiments.order import Priorities
 
-#: of every job's shell: Slurm sends SIGTERM to all of a job that it preempts, and `tee` waits for the run's checkpoint
+#: before every job's command. Slurm sends SIGTERM to all of a job that it preempts: shell and `tee` wait for the run
 PREFIX = "set -euo pipefail; trap : TERM; tee() (trap '' TERM; command tee \"$@\"); "
 #: handlers of Snakemake's log that end with the jobs
 SHOWN = []
