@@ -46,7 +46,7 @@ def main() -> None:
     from bapo.store.files import STEPS, read_table
 
     warnings.filterwarnings("ignore")
-    overrides = ("method=grpo", "probe.points=1", f"train.steps={rounds + 2}")
+    overrides = ("method=grpo", "probe.prompts=0", f"train.steps={rounds + 2}")
     config = world.trained_base(options.results, *overrides, smallest=options.smallest)
     t, s = config.train, config.sampling
     per_step = t.batch_size // t.mini_batch_size

@@ -9,16 +9,19 @@ import sys
 import pytest
 from support.paths import ROOT
 
-pytestmark = pytest.mark.full  # a base is trained for each
+pytestmark = pytest.mark.slow  # a base is trained for each
+
+SAMPLER = r"\b(?:generate|general|fast)\b.* (\d+\.\d\d) \(\d+\.\d\d-\d+\.\d\d\)$"
+WORKFLOW = r"^runs_tuning, [\w ]+, \w+ .* ratio (\d+\.\d\d)$"
 
 
 @pytest.mark.parametrize(
     ("name", "words", "ratios"),
     [
-        ("sampler", (), r"\b(?:generate|general|fast)\b.* (\d+\.\d\d) \(\d+\.\d\d-\d+\.\d\d\)$"),
+        pytest.param("sampler", (), SAMPLER, marks=pytest.mark.full),
         ("trainer_vs_trl", (), r"^ratio +(\d+\.\d\d) \(\d+\.\d\d-\d+\.\d\d\)$"),
         # against itself, whose names are of another length
-        ("workflow", ("--cores", "1", "--against", str(ROOT)), r"^runs_tuning, [\w ]+, \w+ .* ratio (\d+\.\d\d)$"),
+        pytest.param("workflow", ("--cores", "1", "--against", str(ROOT)), WORKFLOW, marks=pytest.mark.full),
     ],
 )
 def test_a_benchmark_has_a_ratio_for_every_side(name: str, words: tuple[str, ...], ratios: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 from support import verl_jobs
 from support.processes import wait_for
 from support.runs import without_a_line
@@ -22,6 +23,7 @@ from support.verl_jobs import SETTINGS, finish, kill_behind
 
 from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
+from bapo.engines.verl.verl_config import BASE
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import GROUPS, PROBE, STEPS, TABLES, TIME_COLUMNS, fingerprints, verify_files
@@ -177,15 +179,26 @@ def test_relift_ends_with_the_rollouts_of_grpo(results: Path, base: Path, tmp_pa
 
 # ------------------------------------------------------------------------------------------------ interrupted
 
+#: how the model computes on GPUs, but for flash-attn
+AS_ON_GPUS = [
+    f"verl.overrides.actor_rollout_ref.model.{key}={value}"
+    for key, value in {
+        **OmegaConf.load(BASE)["cuda"]["actor_rollout_ref"]["model"],
+        "override_config": "{attn_implementation: sdpa}",
+    }.items()
+]
+
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_bapo_on_several_ranks_goes_on_behind_kill_9(results: Path, base: Path, tmp_path: Path, ranks: int) -> None:
     """Buffers, the delayed policy and its phase are in the checkpoint. The processes share the model by FSDP2, so the
-    delayed policy is kept and pushed by shards. Eight are a node of the paper's: two responses each in an update."""
+    delayed policy is kept and pushed by shards. Eight are a node of the paper's: two responses each in an update. The
+    passes are a GPU's, in float32: packed rows, fused log-probabilities, checkpointed gradients."""
     from safetensors.torch import load_file
 
     bapo = ["method=bapo", "method.v=2", "method.m=2", "train.steps=7", "checkpoint.every=4"]
-    run = Run(results, shutil.copytree(base, tmp_path / "torch"), *bapo, f"verl.gpus_per_node={ranks}")
+    bapo += [f"verl.gpus_per_node={ranks}", *AS_ON_GPUS]
+    run = Run(results, shutil.copytree(base, tmp_path / "torch"), *bapo)
     expected = run.expected()
     steps = expected[STEPS]
     assert steps["rollout_version"].tolist() == [
