@@ -19,12 +19,12 @@ A method with a critic (``uses_critic``) gets its advantages from the critic's v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, field_validator, model_validator
 
 from bapo import seeds
 from bapo.algorithm import advantages, losses
@@ -161,6 +161,14 @@ class MethodConfig(Part):
     sequence_weights: Annotated[Literal["none", "truncate", "mask"], WhereSet] = "none"
     sequence_cap: Annotated[float, Field(gt=0), WhereSet] = 2.0  # of the weight: truncated there, or 0 above it (verl)
     passes: Annotated[int, Field(ge=1), WhereSet] = 1  # over each step's batch (update-to-data ratio)
+
+    @field_validator("*")
+    @classmethod
+    def _bounded(cls, value: object) -> object:
+        numbers = value if isinstance(value, Sequence) else [value]
+        if any(isinstance(number, int | float) and abs(number) > 1e9 for number in numbers):
+            raise ValueError("must be between -1e9 and 1e9")
+        return value
 
     @model_validator(mode="after")
     def _loss(self) -> Self:

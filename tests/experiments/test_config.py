@@ -265,6 +265,8 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["sampling.temperature=1e-320"], "^sampling.temperature=1e-320: must be greater than or equal to 0.000000001"),
         (["train.learning_rate=.inf"], "^train.learning_rate=inf: must be a finite number"),
         (["method.kl_coef=.inf"], "^method.kl_coef=inf: must be a finite number"),
+        (["method=bapo", "method.m=99999999999999999999999"], "^method.m=9+: must be between -1e9 and 1e9"),
+        (["method.clip_high=1e300"], "^method.clip_high=1e.300: must be between -1e9 and 1e9"),
         (["threads=1000000"], "^threads=1000000: must be less than or equal to 4096"),
         (["train.group_size=1000000000000"], "^train.group_size=1000000000000: must be less"),
         (["train.batch_size=1000000000000"], "^train.batch_size=1000000000000: must be less"),
