@@ -184,7 +184,7 @@ def _export(options: argparse.Namespace) -> Made:
         from analysis import report
         from analysis.exchange import logbook
 
-        count = logbook.write(report.study_files(crate.homes(options.results)[0]), options.out)
+        count = logbook.write(report.study_files(crate.home_of(options.results)), options.out)
         return Made(text=f"wrote {options.out}: a logbook of {count} claims; see it with `trackio logbook serve` there")
     packed = crate.collect(options.results)
     sums = crate.write(packed, options.out, options.license or crate.LICENSE)

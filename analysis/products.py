@@ -8,7 +8,7 @@ study's file is read as it stands: whoever runs the study checks the rest of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.experiments.places import options
 from bapo.experiments.studies import study_file
-from bapo.store.files import SUMMARY
+from bapo.store.files import SUMMARY, Json
 from bapo.validate import parse_yaml, wrong
 
 CLAIMS = Path(__file__).resolve().parent / "claims"
@@ -281,7 +281,15 @@ def studies_of_claims(scale: str, home: Path) -> list[str]:
     return [s for s in at_scale(claimed(), scale) if s not in further or (home / _tables(s)[0]).exists()]
 
 
+def claims_of(place: Path = CLAIMS) -> Iterator[tuple[Path, Json]]:
+    """Give each claim of a folder, with its file. Raises UserError naming a file that holds anything else."""
+    for path in sorted(place.glob("*.yaml")):
+        for claim in parse_yaml(path, kind=list):
+            if not isinstance(claim, dict):
+                raise UserError(f"{path}: each entry must be a mapping; one is {claim!r}")
+            yield path, claim
+
+
 def claimed() -> list[str]:
-    """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
-    claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in parse_yaml(path, kind=list)]
-    return list(dict.fromkeys(study for claim in claims for study in claim.get("studies", CLAIMED)))
+    """Return the studies that the claims ask for, each once. Raises UserError as :func:`claims_of`."""
+    return list(dict.fromkeys(study for _, claim in claims_of() for study in claim.get("studies", CLAIMED)))

@@ -82,6 +82,8 @@ def require_runs(study: StudyFile, files: Sequence[str] = (SUMMARY,)) -> None:
 
 def summary(folder: Path, study: StudyFile) -> dict[str, Any]:
     """Return the verified summary of a finished folder. Raises UserError naming the folder and the cure."""
+    if study.chosen and folder.name == "eval":
+        raise UserError(f"{folder}: study {study.name} evaluates nothing; take a study that does")
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: not finished ({SUMMARY} is missing); make it with `{study.command}`")
     return verify_files(folder)

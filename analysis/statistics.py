@@ -248,6 +248,20 @@ def mean_over_seeds(*benchmarks: np.ndarray) -> OverSeeds:
     return OverSeeds(**parts, seed_means=tuple(map(float, seed_means)))
 
 
+def by_unit(table: np.ndarray, units: Sequence[str]) -> np.ndarray:
+    """Return the table [S, k] of k units that stands for one of problems [S, n], for the error for NEW units.
+
+    Its mean of each seed is the same, and its spread over units that of the sums of their residuals, so that
+    :func:`mean_over_seeds` has the cluster-robust error with k / (k - 1).
+
+    Args:
+        units: What each problem asks about [n]; several problems may ask about the same.
+    """
+    codes = np.unique(units, return_inverse=True)[1]
+    members = np.eye(codes.max() + 1)[codes]
+    return table.mean() + (table - table.mean()) @ members * (members.shape[1] / len(codes))
+
+
 def aligned(a: Side, b: Side) -> tuple[Side, Side]:
     """Return the two sides with the training seeds that both have, in order; as they are where they share none."""
     if shared := sorted(set(a.seeds) & set(b.seeds)):

@@ -173,7 +173,7 @@ class ProgressLine(logging.Handler):
         if self.done:
             seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
             words += f", about {minutes(seconds)} left"
-        now = [f"{self._of(job)} ({duration(time.time() - job.created)})" for job in self.running.values()]
+        now = [f"{self._of(job)} ({duration(time.time() - job.created)})" for job in list(self.running.values())]
         words += f"; now {'; '.join(now[:2])}" if now else ""
         words += f"; and {len(now) - 2} more" if len(now) > 2 else ""
         return Text(words, no_wrap=self.live is not None, overflow="ellipsis", style="cyan" if self.live else "")

@@ -205,7 +205,7 @@ def _sweep(arguments: Namespace) -> int:
     from bapo.plan import resources
     from bapo.sweeps import files, study, worker
 
-    settings = read_settings(arguments.settings)
+    settings = read_settings(arguments.settings, "--settings")
     sweep = files.load(arguments.name, settings)
     if arguments.slot is None:
         print(f"wrote {study.collect(sweep, settings)}", file=sys.stderr)

@@ -89,5 +89,5 @@ def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
 
 def main(name: str, settings: Json, out: Path) -> None:
     """Write the description of study ``name`` to ``out``. settings: ``--config``. Raises UserError for a wrong one."""
-    known = read_settings(settings)
+    known = read_settings(settings, "--settings")
     write_json(out, study_content(study_of(name, known), known))

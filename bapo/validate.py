@@ -109,6 +109,9 @@ def _adapter(schema: type) -> TypeAdapter[Any]:
 #: what pydantic says of a wrong value, and what people write in YAML
 _WORDS = {
     "Input should": "must",
+    "List should": "must",
+    "Tuple should": "must",
+    " after validation": "",
     "Unexpected keyword argument": "no such key",
     "an object": "a mapping",
     "a valid array": "a list",

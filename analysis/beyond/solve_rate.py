@@ -87,6 +87,9 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         words = {"solved": "Solved at least once", "accuracy": "Accuracy"}
         tables.append(Table.of(f"{block.title}: prompts solved at least once (accuracy), percent", levels))
         tables += [Table.of(f"{block.title}: {words[m]}, {minus}", d) for m, d in differences.items() if d]
+    if not numbers:
+        cure = f"set probe.prompts to {FEWEST} or more"
+        raise UserError(f"{study.name}: no class of solve rates has {FEWEST} probed prompts; {cure}")
     notes = text.words(SOLVE_RATE, tries=text.span([row["tries"] for row in numbers]), fewest=FEWEST)
     page = Page.of(study, f"Training prompts by the base model's solve rate: {study.title}", tables, notes)
     return page.write(out, f"{SOLVE_RATE}_{study.name}", numbers)

@@ -5,6 +5,7 @@ Pooled: the mixed model of all rows with one variance of seeds, corrected after 
 much compute, or as many updates, is another question than as many rollouts, so each is corrected apart. Where each
 base model has one run a method, the base takes the place of the seed. All methods share it, so the pooled model has an
 effect of the base, and signed ranks over bases, with Holm's correction, stand in the place of the unpaired test.
+Several problems may show the same angles. A fourth test of such benchmarks is the paired one for new angles.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
@@ -20,17 +23,28 @@ from analysis.results import LEVEL, Result
 from analysis.statistics import Estimate
 from analysis.study import Block, StudyFile, replicates
 from bapo.errors import UserError
+from bapo.tasks.geometry.generator import shown_angles, to_instance
 
 #: budgets whose rows are a family of their own
 FAMILIES = ("compute", "updates")
-TESTS = ("paired", "unpaired", "pooled")
-TESTS_OF_BASES = ("paired", "ranks", "pooled")
-TITLES = {"paired": "Paired", "unpaired": "Unpaired", "ranks": "Signed ranks", "pooled": "Pooled"}
+TITLES = {
+    "paired": "Paired",
+    "unpaired": "Unpaired",
+    "ranks": "Signed ranks",
+    "pooled": "Pooled",
+    "angles": "New angles",
+}
+COUNTS = {3: "three", 4: "four"}
 
 
 def family(method: str) -> str:
     """Return which rows a row is corrected with: its budget, where that is no number of steps or rollouts."""
     return next((name for name in FAMILIES if name in method.split("+")), "")
+
+
+def shown(problem: str) -> str:
+    """Return the angles that a generated diagram shows; of another problem its id."""
+    return shown_angles(to_instance(problem).diagram) if problem.startswith("geometry:") else problem
 
 
 def compare(block: Block, study: StudyFile, bases: bool = False) -> dict[str, list[dict[str, Any]]]:
@@ -68,15 +82,23 @@ def _rows(
         "paired": [difference.tested for difference in paired],
         "pooled": [statistics.pooled(all_rows, side, beside, bases) for side in sides],
     }
+    benchmarks = [*reference.outcomes] if column == results.AVERAGE else [column]
+    units = [[shown(problem) for problem in reference.outcomes[name].problems] for name in benchmarks]
     p_values = {"paired": [e.p for e in estimates["paired"]]}
     if bases:
         p_values["ranks"] = [statistics.signed_ranks([*difference.by_seed.values()]) for difference in paired]
     else:
         estimates["unpaired"] = [statistics.unpaired(side, beside).tested for side in sides]
         p_values["unpaired"] = [e.p for e in estimates["unpaired"]]
+    if any(len({*of_benchmark}) < len(of_benchmark) for of_benchmark in units):
+        differences = [results.difference(row, reference, column).by_seed_and_problem for row in others]
+        estimates["angles"] = [
+            statistics.mean_over_seeds(*map(statistics.by_unit, tables, units)).tested for tables in differences
+        ]
+        p_values["angles"] = [e.p for e in estimates["angles"]]
     adjusted = {name: statistics.holm(p) for name, p in p_values.items()}
     adjusted["pooled"] = statistics.dunnett(estimates["pooled"])
-    tests = TESTS_OF_BASES if bases else TESTS
+    tests = [test for test in TITLES if test in adjusted]
     lines = []
     for i, row in enumerate(others):
         line: dict[str, Any] = {
@@ -89,6 +111,8 @@ def _rows(
             if test in estimates:
                 line |= text.columns(test, estimates[test][i], "low", "high")
             line |= {f"p_{test}": float(adjusted[test][i])}
+        if "angles" in tests and column == results.AVERAGE:
+            line |= without_largest(row, reference)
         lines.append(line | {"verdict": verdict([line[f"p_{test}"] for test in tests], line["paired"])})
     return lines
 
@@ -97,6 +121,29 @@ def cell(row: dict[str, Any], test: str) -> str:
     """Return a test's interval, where it has one, and its p."""
     interval = [text.interval(*text.ends(row, test)[1:])] if test in row else []
     return ", ".join([*interval, f"p {text.p_number(row[f'p_{test}'])}"])
+
+
+def without_largest(row: Result, reference: Result) -> dict[str, Any]:
+    """Return the two angles of a benchmark that bring most of the average's difference, and what it is without them.
+
+    In points: brought by them, and without them with its interval for new problems and seeds.
+    """
+    tables = results.difference(row, reference, results.AVERAGE).by_seed_and_problem
+    units = [[shown(problem) for problem in outcomes.problems] for outcomes in reference.outcomes.values()]
+    brought: dict[tuple[int, str], float] = {}
+    for i, (table, of_benchmark) in enumerate(zip(tables, units, strict=True)):
+        for unit, value in zip(of_benchmark, table.mean(axis=0) / len(of_benchmark) / len(tables), strict=True):
+            brought[i, unit] = brought.get((i, unit), 0.0) + float(value)
+    sign = np.sign(sum(brought.values()))
+    largest = sorted(brought, key=lambda key: -sign * brought[key])[:2]
+    others = [np.array([(i, unit) not in largest for unit in of_benchmark]) for i, of_benchmark in enumerate(units)]
+    rest = statistics.mean_over_seeds(*(table[:, left] for table, left in zip(tables, others, strict=True)))
+    return {
+        "combinations": ", ".join(unit.replace(":", " ") for _, unit in largest),
+        "problems": f"{sum((~left).sum() for left in others)} of {sum(map(len, others))}",
+        "brought": 100 * sum(brought[key] for key in largest),
+        **text.columns("without", rest.tested, "low", "high"),
+    }
 
 
 def verdict(p_values: Sequence[float], mean: float) -> str:
@@ -119,12 +166,26 @@ def write(study: StudyFile, out: Path) -> list[Path]:
                     "Row": row["title"].lstrip("+"),
                     f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
                     **{TITLES[t]: cell(row, t) for t in TITLES if f"p_{t}" in row},
-                    "By all three": row["verdict"],
+                    f"By all {COUNTS[sum(f'p_{t}' in row for t in TITLES)]}": row["verdict"],
                 }
                 for row in rows
             ]
             tables.append(Table.of(f"{block.title}: {column}", cells))
+            if without := [
+                {
+                    "Row": row["title"].lstrip("+"),
+                    f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
+                    "Two angles": row["combinations"],
+                    "Problems": row["problems"],
+                    "They bring": text.signed(row["brought"]),
+                    "Without them": text.change(*text.ends(row, "without")),
+                }
+                for row in rows
+                if "without" in row
+            ]:
+                tables.append(Table.of(f"{block.title}: {column}, by angles", without))
     notes = text.words(SPECIFICATIONS, level=LEVEL)
     notes += text.words("specifications_of_bases") if any(bases for _, bases in blocks) else []
+    notes += text.words("specifications_of_angles") if any("p_angles" in row for row in numbers) else []
     page = Page.of(study, f"Specifications: {study.title}", tables, notes)
     return page.write(out, f"{SPECIFICATIONS}_{study.name}", numbers)

@@ -33,8 +33,8 @@ def components(outcomes: np.ndarray) -> dict[str, float]:
     y = np.asarray(outcomes, dtype=np.float64)
     s, n, k = y.shape
     if n < 2 or k < 2:
-        cure = "evaluate with more evaluation.samples"
-        raise UserError(f"variance: {n} problems with {k} samples each; it takes two of both, so {cure}")
+        cure = "evaluate with more evaluation.samples" if n > 1 else "take benchmarks with more problems"
+        raise UserError(f"variance: it takes two problems with two samples each, and here are {n} and {k}; {cure}")
     cell = y.mean(axis=2)
     by_problem, by_seed = cell.mean(axis=0), cell.mean(axis=1)
     within = ((y - cell[..., None]) ** 2).sum() / (s * n * (k - 1))
@@ -92,7 +92,7 @@ def split(row: Result) -> dict[str, float]:
 
 def _cells(title: str, row: Mapping[str, float]) -> list[str]:
     errors = [row[f"se_{source}"] for source in SOURCES]
-    shares = [f"{text.number(e, 2)} ({text.number(100 * (e / row['se']) ** 2, 0)}%)" for e in errors]
+    shares = [f"{text.number(e, 2)} ({text.number(100 * (e / (row['se'] or math.nan)) ** 2, 0)}%)" for e in errors]
     half = [f"{row[kind]} -> {text.number(row[f'{kind}_for_half'], 0)}" for kind in FALLS]
     return [title, *shares, text.number(row["se"], 2), *half]
 

@@ -131,14 +131,13 @@ class Claim(BaseModel):
 def read(place: Path = products.CLAIMS) -> list[Claim]:
     """Read all entries of a folder, file by file. Raises UserError naming the file, the entry and the field."""
     claims: dict[str, Claim] = {}
-    for path in sorted(place.glob("*.yaml")):
-        for entry in validate.parse_yaml(path, kind=list):
-            where = f"{path}: entry '{entry.get('id')}'"
-            claim: Claim = validate.read(Claim, entry, where)
-            if claim.id in claims:
-                raise UserError(f"{where}: id is there twice; choose another")
-            claims[claim.id] = claim
-            _check_names(claim, where)
+    for path, entry in products.claims_of(place):
+        where = f"{path}: entry '{entry.get('id')}'"
+        claim: Claim = validate.read(Claim, entry, where)
+        if claim.id in claims:
+            raise UserError(f"{where}: id is there twice; choose another")
+        claims[claim.id] = claim
+        _check_names(claim, where)
     return [*claims.values()]
 
 

@@ -73,12 +73,20 @@ class Packed:
                 self.ended += [read_json(folder / MANIFEST).get("ended", "")] if (folder / MANIFEST).exists() else []
 
 
+def home_of(folder: Path) -> Path:
+    """Return the one scale's folder of a results folder. Raises UserError without one, or naming one of several."""
+    home, *others = homes(folder)
+    if others:
+        raise UserError(f"{folder}: holds {len(others) + 1} scales; name one, for example {home}")
+    return home
+
+
 def collect(home: Path) -> Packed:
     """Return what a scale's folder holds that is finished; a project's code and configuration go along.
 
-    Raises UserError where no run is finished or a run's file is not what was written.
+    Raises UserError as :func:`home_of`, and where no run is finished or a run's file is not what was written.
     """
-    home = homes(home)[0].resolve()
+    home = home_of(home).resolve()
     packed, root, runs = Packed(), f"results/{home.name}", dict[Path, StudyRun | Base]()
     studies = sorted((home / "studies").glob("*.json"))
     packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))

@@ -15,6 +15,7 @@ from analysis.figures import frames
 from analysis.figures.curves import lines
 from analysis.results import AVERAGE, BASE, ByMethod
 from analysis.study import Block, StudyFile, evaluated
+from bapo.errors import UserError
 
 #: Figure 6's methods beside BAPO: periods v and m, parts of the buffer, thresholds of X3
 ABLATIONS = re.compile(r"bapo\+[vm]\d+|bapo_without_x[23]|bapo\+fixed_\w+")
@@ -30,6 +31,8 @@ def figure6_ablations(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     named = {m for b in study.blocks for m in b.methods if ABLATIONS.fullmatch(m)}
     study = frames.part(study, methods=["bapo", *named])
     ends = {b: accuracies(b, study) for b in study.blocks}
+    if not any({*of} - {BASE} for of in ends.values()):
+        raise UserError(f"{study.name}: no method of it is evaluated in all seeds; {study.command}")
     highest = max(len(b.methods) for b in study.blocks)
     caption = frames.caption(study, "ablations", "ends")
     fig, panels = style.grid(caption, len(study.blocks), 1, 0.3 + 0.24 * highest)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -135,6 +136,8 @@ def read_settings(keywords: Json, where: str = "--config") -> Settings:
 
     Raises UserError: one sentence with the key and what is allowed. where: what the sentence begins with.
     """
+    if not isinstance(keywords, Mapping):
+        raise wrong(None, where, keywords, 'must be a mapping, such as {"scale": "smoke"}')
     values = {k: v for k, v in keywords.items() if v is not None}
     try:
         settings = Settings.model_validate(values)

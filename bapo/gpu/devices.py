@@ -49,7 +49,7 @@ def installed() -> tuple[Gpu, ...]:
     except (OSError, subprocess.SubprocessError) as error:
         print(f"warning: no GPU is used: {error} {getattr(error, 'stdout', '')}", file=sys.stderr)
         return ()
-    rows = [[part.strip() for part in line.split(",")] for line in listed.splitlines() if line.strip()]
+    rows = [[part.strip() for part in line.split(",")] for line in listed.splitlines() if line.count(",") == 2]
     return tuple(Gpu(index, uuid, int(memory) if memory.isdigit() else 0) for index, uuid, memory in rows)
 
 

@@ -171,6 +171,20 @@ def test_interval_for_problems_and_seeds_covers_and_the_one_for_problems_does_no
     assert 0.92 < inside["both"] / 800 < 0.98
 
 
+def test_a_table_of_units_has_the_cluster_robust_error() -> None:
+    """Three units of 1, 2 and 3 problems: sqrt(k / (k - 1) * sum of squared sums of residuals) / n."""
+    x = np.array([[1.0, 0.0, 0.5, 1.0, 1.0, 0.25]])
+    units = ["b", "a", "a", "c", "c", "c"]
+    residuals = x[0] - x.mean()
+    sums = [residuals[[0]].sum(), residuals[[1, 2]].sum(), residuals[[3, 4, 5]].sum()]
+    found = s.clustered(s.by_unit(x, units)[0])
+    assert found.mean == pytest.approx(x.mean()) and found.df == 2
+    assert found.se == pytest.approx(math.sqrt(3 / 2 * sum(r**2 for r in sums)) / 6)
+    several = np.random.default_rng(3).normal(size=(4, 6))
+    assert s.by_unit(several, units).mean(axis=1) == pytest.approx(several.mean(axis=1))
+    assert np.sort(s.by_unit(several, list("abcdef"))) == pytest.approx(np.sort(several))
+
+
 def test_average_over_benchmarks() -> None:
     a, b = (np.stack([bits(i), bits(i + 1)]).mean(axis=2) for i in (10, 12))
     b = b[:, :9]

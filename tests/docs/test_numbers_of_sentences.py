@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.evidence import MARK, command
+from support.evidence import MARK, OF_STUDY, command
 from support.pages import FENCE
 from support.paths import ROOT
 
@@ -81,7 +81,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], set[
         if not folder.exists():
             study = home / place / "runs" / Path(place).parent / "studies" / f"{Path(place).name}.json"
             if not study.exists():
-                assert evidence.unpack(ROOT / "evidence" / f"{place}.zip", home / place / "runs") == study
+                assert [evidence.unpack(file, home / place / "runs") for file in OF_STUDY[place]][-1] == study
             assert main([*command(product), "--study", str(study), "--out", str(folder)]) == 0
         return set().union(*map(of_tables, folder.glob("*.md")), *map(of_rows, folder.glob("*.csv")))
 

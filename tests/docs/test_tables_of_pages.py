@@ -18,7 +18,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from support.evidence import Table, command, differences, registered_late, tables
+from support.evidence import FILES, OF_STUDY, Table, command, differences, registered_late, tables
 from support.pages import PAGES
 from support.paths import ROOT
 
@@ -29,15 +29,10 @@ from bapo.store.files import read_json
 from bapo.validate import parse_yaml
 
 EVIDENCE = ROOT / "evidence"
-FILES = sorted(EVIDENCE.glob("*/*.zip"))
 TABLES = [t for page in PAGES for t in tables(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))]
 WITHOUT = ROOT / "tests" / "docs" / "tables_without_evidence.txt"
 #: tables that WITHOUT may list at most; lower it when there are fewer
 MOST = 8
-#: SCALE/STUDY -> its evidence, several files where its runs came in portions
-OF_STUDY: dict[str, list[Path]] = {}
-for each in FILES:
-    OF_STUDY.setdefault(re.sub(r"_\d+$", "", f"{each.parent.name}/{each.stem}"), []).append(each)
 RUNS = {name: sum(json.loads(ZipFile(f).read(evidence.ABOUT))["runs"] for f in of) for name, of in OF_STUDY.items()}
 #: evidence of 180 runs and more: its tables take longer than ten seconds
 LARGE = {name for name, runs in RUNS.items() if runs >= 180}

@@ -242,6 +242,9 @@ def test_settings_as_people_and_snakemake_write_them() -> None:
     )
     settings = Settings(scale="smoke", seeds=(4,), set=("train.steps=5",), results="a b")
     assert read_settings(json.loads(settings.as_json())) == settings
+    for other in ([1], 1):
+        with pytest.raises(UserError, match=r"^--settings=.* must be a mapping"):
+            read_settings(other, "--settings")
     assert Settings().as_json() == "{}"
 
 

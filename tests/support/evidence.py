@@ -13,12 +13,19 @@ from analysis.exchange import evidence
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
 from support.pages import FENCE
+from support.paths import ROOT
 
 MARK = re.compile(r"<!-- evidence: (\S+) (\S+) -->")
 #: of a table that is computed, and compared with what this command prints by a test beside the command's code
 COMPUTED = re.compile(r"<!-- python benchmarks/\S+\.py .*-->")
 #: a number that is measured, such as -1.4 or 25.9%; neither a version nor the number of a paper
 DECIMAL = re.compile(r"(?<![\w.])[-+]?\d{1,3}\.\d{1,2}(?![\d.])")
+
+FILES = sorted((ROOT / "evidence").glob("*/*.zip"))
+#: SCALE/STUDY -> its evidence, several files where its runs came in portions
+OF_STUDY: dict[str, list[Path]] = {}
+for each in FILES:
+    OF_STUDY.setdefault(re.sub(r"_\d+$", "", f"{each.parent.name}/{each.stem}"), []).append(each)
 
 
 @dataclass(frozen=True)

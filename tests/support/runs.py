@@ -42,11 +42,13 @@ def without_a_line(table: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if re.sub(r"_x[123]$", "_xN", name) not in columns.TABLES[table]]
 
 
-def write_evaluation(folder: Path, bits: Mapping[str, Bits], prefix: str = "p") -> None:
-    """Write eval/: a table a benchmark, problems p00, p01, ..."""
+def write_evaluation(
+    folder: Path, bits: Mapping[str, Bits], prefix: str = "p", problems: Sequence[str] | None = None
+) -> None:
+    """Write eval/: a table a benchmark, problems p00, p01, ... where they have no names."""
     for name, rows in bits.items():
         n, k = np.shape(rows)
-        ids = np.repeat([f"{prefix}{i:02d}" for i in range(n)], k)
+        ids = np.repeat(problems or [f"{prefix}{i:02d}" for i in range(n)], k)
         columns = {"problem_id": ids, "sample": np.tile(np.arange(k), n), "correct": np.ravel(rows).astype(bool)}
         write_parquet(folder / f"{name}.parquet", pd.DataFrame(columns | {"parsed": True}), durable=False)
     found = {name: {"accuracy": float(np.mean(rows))} for name, rows in bits.items()}

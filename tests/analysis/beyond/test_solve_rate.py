@@ -45,6 +45,12 @@ def test_each_class_has_its_levels_and_differences(tmp_path: Path) -> None:
     assert "| BAPO | 25.0 (3.1) | 100.0 (50.0) |" in page
 
 
+def test_few_probed_prompts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve_rate, "FEWEST", 13)
+    with pytest.raises(UserError, match=r"probe.prompts to 13"):
+        solve_rate.write(study.load(asked(tmp_path)), tmp_path)
+
+
 def test_other_prompts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="asked"):
         solve_rate.write(study.load(asked(tmp_path, shift=1)), tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.runs import place, write_run, write_study
+from support.runs import place, write_evaluation, write_run, write_study
 
 from analysis import statistics, study
 from analysis.beyond import specifications
@@ -78,6 +78,30 @@ def test_a_base_with_one_run_stands_in_a_seeds_place(rows: pd.DataFrame, tmp_pat
             assert found.pooled_low[method] == pytest.approx(100 * pooled[i].low, abs=1e-4)
             assert found.p_pooled[method] == pytest.approx(statistics.dunnett(pooled)[i], abs=1e-4)
             assert found.p_ranks[method] == pytest.approx(statistics.holm(ranks)[i], abs=1e-4)
+
+
+def test_diagrams_of_the_same_angles_are_one_draw(tmp_path: Path) -> None:
+    """Nearly all of a lead is on one combination of two problems, which are parallel lines and a mirror image."""
+    names = [
+        *("geometry:parallels:40:0,0,0,30,5,5:other", "geometry:parallels:140:5,0,0,30,5,5:other"),
+        *(f"geometry:triangle:{a}-60-{120 - a}:0,0,0,30,5,5:third" for a in (20, 30, 40, 50)),
+    ]
+    solved = {"grpo": [(2, 2, 4, 4, 3, 4)] * 3, "bapo": [(8, 8, 4, 5, 3, 4), (8, 7, 4, 5, 4, 4), (8, 8, 4, 5, 3, 4)]}
+    for method, seeds in solved.items():
+        for seed, counts in enumerate(seeds, start=1):
+            outcomes = {"a": [[1] * c + [0] * (8 - c) for c in counts]}
+            write_evaluation(write_run(place(tmp_path, method, seed)) / "eval", outcomes, problems=names)
+    cells = [("tiny", method, seed) for method in solved for seed in (1, 2, 3)]
+    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
+    csv, page, _ = specifications.write(loaded, tmp_path / "out")
+    row = pd.read_csv(csv).set_index("benchmark").loc["avg"]
+    units = ["parallels:40-40"] * 2 + names[2:]
+    x = (np.array(solved["bapo"]) - np.array(solved["grpo"])) / 8
+    expected = statistics.mean_over_seeds(statistics.by_unit(x, units)).tested
+    assert (row["angles_low"], row["p_angles"]) == pytest.approx((100 * expected.low, expected.p), abs=1e-3)
+    assert row["combinations"] == "parallels 40-40, triangle 30-60-90" and row["problems"] == "3 of 6"
+    assert row["without"] == pytest.approx(100 * x[:, [2, 4, 5]].mean(), abs=1e-3)
+    assert "| New angles | By all four |" in page.read_text()
 
 
 def test_a_study_without_replicates_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from analysis import text
+from analysis.beyond import variance
 from analysis.beyond.variance import components, contributions, for_half
 from bapo.errors import UserError
 
@@ -49,6 +51,13 @@ def test_what_halves_the_error() -> None:
     assert for_half(parts, "seeds", 3) == math.ceil(3 * 8 / 1.25) and math.isnan(for_half(parts, "problems", 100))
 
 
-def test_one_sample_cannot_tell() -> None:
-    with pytest.raises(UserError, match=r"problems with .* samples each"):
-        components(np.zeros((2, 5, 1)))
+@pytest.mark.parametrize(("problems", "samples", "cure"), [(5, 1, "evaluation.samples"), (1, 32, "more problems")])
+def test_one_of_a_kind_cannot_tell(problems: int, samples: int, cure: str) -> None:
+    with pytest.raises(UserError, match=f"here are {problems} and {samples}; .*{cure}"):
+        components(np.zeros((2, problems, samples)))
+
+
+def test_answers_that_are_all_right_have_no_shares() -> None:
+    row = {f"se_{source}": 0.0 for source in variance.SOURCES} | {"se": 0.0}
+    row |= {kind: 3 for kind in variance.FALLS} | {f"{kind}_for_half": math.nan for kind in variance.FALLS}
+    assert variance._cells("x", row)[1] == f"0.00 ({text.MISSING}%)"

@@ -191,8 +191,11 @@ def test_a_projects_secrets_stay_at_home(tmp_path: Path) -> None:
 def test_errors_name_the_file(home: Path, crate: Path, tmp_path: Path, capsys: Any) -> None:
     damaged = shutil.copytree(home, tmp_path / "laptop")
     (damaged / "countdown/tiny/bapo/seed1/steps.parquet").write_bytes(b"x")
+    for scale in ("laptop", "smoke"):
+        shutil.copytree(home, tmp_path / "scales" / scale)
     for words, named in (
         (["export", str(home), "--out", str(crate)], str(crate)),
+        (["export", str(tmp_path / "scales"), "--out", str(tmp_path / "c")], "scales/laptop"),
         (["export", str(damaged), "--out", str(tmp_path / "c")], "steps.parquet"),
         (["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "c")], "nowhere"),
         (["verify", str(home)], SUMS),
