@@ -21,11 +21,11 @@ from bapo.evaluation.scores import standard_error
 CONFIDENCE = 0.95
 
 
-def t_quantile(df: float, confidence: float = CONFIDENCE) -> float:
+def t_quantile(df: float) -> float:
     """Return the half-width of the two-sided t interval in standard errors; NaN without a degree of freedom."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(df, 0.5 + confidence / 2)) if df > 0 else float("nan")
+    return float(stdtrit(df, 0.5 + CONFIDENCE / 2)) if df > 0 else float("nan")
 
 
 @dataclass(frozen=True)

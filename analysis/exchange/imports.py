@@ -282,7 +282,8 @@ def import_file(
     log = read(path)
     steps = steps_of(log, metric)
     steps["fresh_rollouts"] = batch * group
-    _begin(folder, [log.source])
+    (folder / SUMMARY).unlink(missing_ok=True)  # until it is sealed the folder counts as unfinished, and as imported
+    _write_manifest(folder, [log.source])
     files.write_parquet(folder / STEPS, steps)
     files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
     log.notes.append(f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged")
@@ -313,12 +314,6 @@ def is_imported(folder: Path) -> bool:
     with contextlib.suppress(UserError):
         return (folder / MANIFEST).exists() and isinstance(read_json(folder / MANIFEST).get("imported"), list)
     return False
-
-
-def _begin(folder: Path, sources: list[dict[str, Any]]) -> None:
-    """Make a folder count as unfinished, and as imported, until it is sealed."""
-    (folder / SUMMARY).unlink(missing_ok=True)
-    _write_manifest(folder, sources)
 
 
 def _write_manifest(folder: Path, sources: list[dict[str, Any]]) -> None:

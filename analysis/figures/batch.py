@@ -103,6 +103,6 @@ def _signal(block: Block, method: str, study: StudyFile) -> pd.DataFrame:
             rows[["clipped", "ess"]] *= 100
             rows["staleness"] = ages[ages.index.get_level_values("origin") == origin].droplevel("origin")
             values = rows["surrogate"].dropna()
-            rows.loc[values.index, "smoothed"] = frames.smooth(values.to_numpy(), max(1, len(values) // 10) | 1)
+            rows["smoothed"] = frames.smooth(values, max(1, len(values) // 10) | 1)
             parts.append(rows.reset_index())
     return pd.concat(parts, ignore_index=True)

@@ -15,13 +15,12 @@ from matplotlib.figure import Figure
 
 from analysis import probes, statistics, style, text
 from analysis.figures import frames
-from analysis.figures.curves import differences, minus
+from analysis.figures.curves import SHOWN, differences, minus
 from analysis.probes import Probes
 from analysis.results import BASE
 from analysis.statistics import Side
 from analysis.study import Block, StudyFile
 
-SHOWN = ("grpo", "dapo", "bapo")
 #: matrices of Figure 15 in a row
 STEPS = 4
 #: where the compared bins come from: two probes of one run, of two, or of the base in two runs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from analysis import reading, style, text
@@ -47,14 +46,9 @@ def recorded(study: StudyFile, measures: Sequence[str]) -> pd.DataFrame:
     return frame
 
 
-def smooth(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the centred moving average of [T] or [S, T] along the last axis, shorter at the ends to lose no step."""
-    values = np.asarray(values, dtype=np.float64)
-    half = window // 2
-    total = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
-    t = np.arange(values.shape[-1])
-    low, high = np.maximum(t - half, 0), np.minimum(t + half + 1, values.shape[-1])
-    return (total[..., high] - total[..., low]) / (high - low)
+def smooth(values: pd.Series, window: int) -> pd.Series:
+    """Return the centred moving average, over fewer steps at the ends to lose none. window: steps, an odd number."""
+    return values.rolling(window, center=True, min_periods=1).mean()
 
 
 def smoothed(study: StudyFile, measures: Sequence[str]) -> tuple[pd.DataFrame, str]:
@@ -62,7 +56,7 @@ def smoothed(study: StudyFile, measures: Sequence[str]) -> tuple[pd.DataFrame, s
     frame = recorded(study, measures)
     series = frame.groupby([*RUN, "measure"])["value"]
     window = max(1, round(series.size().max() / 10) | 1)
-    frame["smoothed"] = series.transform(lambda values: smooth(values.to_numpy(), window))
+    frame["smoothed"] = series.transform(smooth, window)
     return frame, f", centred moving average over {window} steps" if window > 1 else ""
 
 

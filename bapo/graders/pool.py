@@ -70,8 +70,8 @@ class Checker:
 class Pool:
     """Keeps at most ``workers`` checkers, each of which runs ``module``."""
 
-    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, module: str = ALGEBRA) -> None:
-        self.workers, self.wall_seconds, self.module = workers, wall_seconds, module
+    def __init__(self, workers: int = WORKERS, module: str = ALGEBRA) -> None:
+        self.workers, self.wall_seconds, self.module = workers, WALL_SECONDS, module
         self.idle: list[Checker] = []
         self.refuses = False
         self.forget()

@@ -97,7 +97,8 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     vocabulary, width, kept = sizes.vocabulary, sizes.width, 2 * sizes.layers * sizes.width
     head, layer = vocabulary * width, (parameters - vocabulary * width) / sizes.layers
     policy = [6 * (head + 2 * layer), 0] if in_host_memory(config) else shards
-    states, generating = (p + shard * _has_critic(config) for p, shard in zip(policy, shards, strict=True))
+    critic = methods.of_run(config).uses_critic
+    states, generating = (p + shard * critic for p, shard in zip(policy, shards, strict=True))
     if fused(config):
         at_head = FUSED_CHUNK * vocabulary + 5 * head + 8 * layer, kept + 10 * width
         peaks = [at_head, (4 * head + 9 * layer, kept + 14 * sizes.mlp + 43 * width)]
@@ -161,11 +162,7 @@ def fused(config: Config) -> bool:
 
     verl's critics and Qwen2.5-VL's packed rows need flash-attn in any case; their runs keep the whole logits.
     """
-    return not (tasks.get(config.task.name).images or _has_critic(config))
-
-
-def _has_critic(config: Config) -> bool:
-    return methods.build(config.method, config.train.batch_size, config.seed).uses_critic
+    return not (tasks.get(config.task.name).images or methods.of_run(config).uses_critic)
 
 
 def in_host_memory(config: Config) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.runs import rewrite
@@ -59,9 +58,9 @@ def caption(fig: Any) -> str:
 
 
 def test_smooth_by_hand() -> None:
-    assert frames.smooth(np.array([0.0, 3, 6, 9]), 3).tolist() == [1.5, 3, 6, 7.5]  # shorter at the ends
-    assert frames.smooth(np.array([[1.0, 5], [2, 4]]), 1).tolist() == [[1, 5], [2, 4]]
-    assert frames.smooth(np.array([1.0, 2, 3]), 99).tolist() == [2, 2, 2]
+    assert frames.smooth(pd.Series([0.0, 3, 6, 9]), 3).tolist() == [1.5, 3, 6, 7.5]  # shorter at the ends
+    assert frames.smooth(pd.Series([1.0, 5]), 1).tolist() == [1, 5]
+    assert frames.smooth(pd.Series([1.0, 2, 3]), 99).tolist() == [2, 2, 2]
 
 
 def test_spaced_steps_and_looks() -> None:
