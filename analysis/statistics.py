@@ -259,7 +259,8 @@ def by_unit(table: np.ndarray, units: Sequence[str]) -> np.ndarray:
     """
     codes = np.unique(units, return_inverse=True)[1]
     members = np.eye(codes.max() + 1)[codes]
-    return table.mean() + (table - table.mean()) @ members * (members.shape[1] / len(codes))
+    means = table.mean(axis=1, keepdims=True)
+    return means + (table - means) @ members * (members.shape[1] / len(codes))
 
 
 def aligned(a: Side, b: Side) -> tuple[Side, Side]:

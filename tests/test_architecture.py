@@ -53,6 +53,8 @@ ARROWS = {
     "analysis.exchange": READ_A_RUN | {"bapo.experiments.identity", "bapo.experiments.studies"},
     "analysis.products": READ_A_RUN | {"bapo.experiments.studies"},  # which tables a study file names
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
+    # the angles that a problem's name holds
+    "analysis.beyond.specifications": READ_A_RUN | {"bapo.tasks.geometry.generator"},
     "analysis.figures.batch": READ_A_RUN | {"bapo.algorithm"},  # the names of origins
 }
 #: packages that only engines, evaluation and tasks may load

@@ -181,6 +181,9 @@ def test_a_table_of_units_has_the_cluster_robust_error() -> None:
     assert found.mean == pytest.approx(x.mean()) and found.df == 2
     assert found.se == pytest.approx(math.sqrt(3 / 2 * sum(r**2 for r in sums)) / 6)
     several = np.random.default_rng(3).normal(size=(4, 6))
+    shifted = several + np.array([[5.0], [0], [0], [0]])  # a better seed adds to the seeds' part alone
+    parts = [s._interaction_variance([s.by_unit(table, units)]) for table in (several, shifted)]
+    assert parts[0] == pytest.approx(parts[1])
     assert s.by_unit(several, units).mean(axis=1) == pytest.approx(several.mean(axis=1))
     assert np.sort(s.by_unit(several, list("abcdef"))) == pytest.approx(np.sort(several))
 
