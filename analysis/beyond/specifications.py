@@ -116,7 +116,7 @@ def _rows(
                 line |= text.columns(test, estimates[test][i], "low", "high")
             line |= {f"p_{test}": float(adjusted[test][i])}
         if "angles" in tests and column == results.AVERAGE:
-            line |= without_largest(row, reference)
+            line |= without_largest(row, reference, units)
         lines.append(line | {"verdict": verdict([line[f"p_{test}"] for test in tests], line["paired"])})
     return lines
 
@@ -127,13 +127,13 @@ def cell(row: dict[str, Any], test: str) -> str:
     return ", ".join([*interval, f"p {text.p_number(row[f'p_{test}'])}"])
 
 
-def without_largest(row: Result, reference: Result) -> dict[str, Any]:
-    """Return the two angles of a benchmark that bring most of the average's difference, and what it is without them.
+def without_largest(row: Result, reference: Result, units: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return which two combinations of angles bring most of the average's difference, and what it is without them.
 
-    In points: brought by them, and without them with its interval for new problems and seeds.
+    In points: brought by them, and without them with its interval for new problems and seeds. units: of each benchmark
+    what its problems show.
     """
     tables = results.difference(row, reference, results.AVERAGE).by_seed_and_problem
-    units = [[shown(problem) for problem in outcomes.problems] for outcomes in reference.outcomes.values()]
     brought: dict[tuple[int, str], float] = {}
     for i, (table, of_benchmark) in enumerate(zip(tables, units, strict=True)):
         for unit, value in zip(of_benchmark, table.mean(axis=0) / len(of_benchmark) / len(tables), strict=True):
