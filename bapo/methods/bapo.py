@@ -191,7 +191,7 @@ class BAPO(Method):
 
     def regenerated(self, prompts: list[Prompt], sampler: Sampler) -> Groups:
         """Answer hard prompts anew, G times each."""
-        return [g.as_origin(REEVALUATED) for g in sampler.regenerate(prompts, policy=self.config.x2_policy)]
+        return sampler.regenerate(prompts, REEVALUATED, self.config.x2_policy)
 
     def admits(self, group: Group) -> bool:
         """Return whether a re-evaluated group enters X2: c1 < mu < 1 (eq. 6)."""

@@ -117,7 +117,7 @@ class BAPOCode(BAPO):
         if len(entries) > limit:  # random.sample(available_uids, max_reeval_ids)
             chosen = self.random("re-evaluated", step).choice(len(entries), size=limit, replace=False)
             entries = [entries[i] for i in sorted(chosen)]
-        groups = [g.as_origin(REEVALUATED) for g in sampler.regenerate([e.prompt for e in entries], policy=c.x2_policy)]
+        groups = sampler.regenerate([e.prompt for e in entries], REEVALUATED, c.x2_policy)
         improved: Groups = []
         failed: Groups = []
         for entry, group in zip(entries, groups, strict=True):

@@ -54,11 +54,13 @@ class Sampler(Protocol):
             count: how many
         """
 
-    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str = "current") -> list[Group]:
         """Sample G new responses to each prompt and grade them.
 
         Args:
             prompts: any number
+            origin: of the groups: ``FRESH`` if this step drew the prompts, ``REEVALUATED`` if an earlier one did. The
+                responses are counted as fresh or as regenerated rollouts
             policy: "current" is pi_theta_t, "rollout" is alpha
         """
 

@@ -87,6 +87,6 @@ def dynamic_sampling(
     """
     kept, drawn, generated = keep(fresh), list(fresh), 1
     while len(kept) < size and generated < most:
-        more = [g.as_origin(FRESH) for g in sampler.regenerate(sampler.draw(size), policy=policy)]
+        more = sampler.regenerate(sampler.draw(size), FRESH, policy)
         kept, drawn, generated = kept + keep(more), drawn + more, generated + 1
     return kept, drawn, generated

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
-from bapo.algorithm.rollouts import Group, Prompt
+from bapo.algorithm.rollouts import FRESH, Group, Prompt
 from bapo.methods.base import Batch, Sampler, Share, State
 from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
 from bapo.methods.parts.difficulty import agreement, attend, calibrated, distinct, fit_platt, standardised
@@ -74,7 +74,7 @@ class DOTS(RolloutReplay):
         """Choose the prompts of the next mu steps, in random order, with their predicted success rates."""
         c = self.config
         wanted = sum(self.count(s) for s in range(step, step + c.every))
-        groups = sampler.regenerate(sampler.draw(self.references))
+        groups = sampler.regenerate(sampler.draw(self.references), FRESH)
         candidates = distinct(sampler.draw(c.candidates * wanted), wanted)
         vectors = standardised(sampler.embed([g.prompt for g in groups] + candidates))
         references, others = vectors[: len(groups)], vectors[len(groups) :]

@@ -17,7 +17,7 @@ from support.paths import ROOT
 from support.scripted import build, group
 
 from bapo import seeds
-from bapo.algorithm.rollouts import ORIGINS, Group, Prompt
+from bapo.algorithm.rollouts import ORIGINS, REEVALUATED, Group, Prompt
 from bapo.experiments.compose import compose_config
 
 if LATE:
@@ -165,9 +165,9 @@ class Answers:
     def __init__(self, one_file: ModuleType) -> None:
         self.one_file, self.step = one_file, 0
 
-    def regenerate(self, prompts: list[Prompt], policy: str) -> list[Group]:
-        assert policy == "current"
-        return [self.group(p.id, 1) for p in prompts]
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str) -> list[Group]:
+        assert (origin, policy) == (REEVALUATED, "current")
+        return [self.group(p.id, 1).as_origin(origin) for p in prompts]
 
     def rollout(self, policy: str, _: None, problems: list[Problem], t: int) -> list[Any]:
         assert (policy, t) == ("pi", self.step)

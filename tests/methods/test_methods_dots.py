@@ -49,9 +49,9 @@ class World(ScriptedSampler):
         self.drawn.append([p.id for p in prompts])
         return prompts
 
-    def regenerate(self, prompts):
+    def regenerate(self, prompts, origin):
         self.asked.append([p.id for p in prompts])
-        return [group(p.id, self.corrects(p.id), self.step) for p in prompts]
+        return [group(p.id, self.corrects(p.id), self.step).as_origin(origin) for p in prompts]
 
     def embed(self, prompts):
         self.embedded.append([p.id for p in prompts])

@@ -57,8 +57,8 @@ class World(ExpertSampler):
         self.drawn += count
         return [Prompt(name) for name in names]
 
-    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
-        return [group(p.id, correct(p.id, self.step), self.step, G) for p in prompts]
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str = "current") -> list[Group]:
+        return [group(p.id, correct(p.id, self.step), self.step, G).as_origin(origin) for p in prompts]
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
         return np.array([[int(p.id[1:]) % 5, int(p.id[1:]) % 7, 1.0] for p in prompts])

@@ -52,10 +52,10 @@ class ScriptedSampler:
         taken, self.stream = self.stream[:count], self.stream[count:]
         return [Prompt(i) for i in taken]
 
-    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str = "current") -> list[Group]:
         self.asked.append([p.id for p in prompts])
         self.policies.append(policy)
-        return [group(p.id, self.answers[p.id].pop(0), self.step, G) for p in prompts]
+        return [group(p.id, self.answers[p.id].pop(0), self.step, G).as_origin(origin) for p in prompts]
 
 
 def expert(prompt_id: str, step: int = 1) -> Group:
@@ -82,7 +82,7 @@ class NoSampler:
     def draw(self, count: int) -> list[Prompt]:
         raise AssertionError("draw() was called")
 
-    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str = "current") -> list[Group]:
         raise AssertionError("regenerate() was called")
 
 

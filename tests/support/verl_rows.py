@@ -16,7 +16,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
 
 from bapo import methods
-from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REEVALUATED, Group, Prompt, Samples
+from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, Group, Prompt, Samples
 from bapo.engines.shared.prompts import PromptTokens
 from bapo.engines.torch.learner import Critic, Learner
 from bapo.engines.torch.rollout import continued
@@ -55,9 +55,9 @@ class RecordedSampler:
     def draw(self, count: int) -> list[Prompt]:
         return [PROMPTS[i % B] for i in range(count)]
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str = "current") -> list[Group]:
         self.calls += 1
-        return [record(p, self.step, self.calls, REEVALUATED, group_size or G) for p in prompts]
+        return [record(p, self.step, self.calls, origin) for p in prompts]
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
         """One right response, whose log-probabilities are 0; the expert knows nothing of p3."""

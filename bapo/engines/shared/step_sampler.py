@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared.batch_tensors import ResponsePlace, index_of_unfinished
 from bapo.engines.shared.costs import StepCosts
 from bapo.engines.shared.prompts import Embedder, PromptStream
@@ -57,21 +57,16 @@ class StepSampler(ABC):
         self.setup, self.step, self.budget = setup, step, budget
         self.costs = StepCosts()
         self.rollout_version = step - 1
-        self._fresh_ids: set[str] = set()
         self._calls, self._embeddings_paid = 0, False
 
     # ------------------------------------------------------------------ what a method asks for
     def draw(self, count: int) -> list[Prompt]:
-        prompts = self.setup.stream.next_prompts(count)
-        self._fresh_ids.update(p.id for p in prompts)
-        return prompts
+        return self.setup.stream.next_prompts(count)
 
-    def regenerate(self, prompts: list[Prompt], policy: str = "current") -> list[Group]:
-        """Sample as ``Sampler`` says. Prompts of this step count as fresh rollouts (DAPO), others as regenerated."""
+    def regenerate(self, prompts: list[Prompt], origin: str, policy: str = "current") -> list[Group]:
         self._calls += 1
         if not prompts:
             return []
-        origin = FRESH if all(p.id in self._fresh_ids for p in prompts) else REEVALUATED
         version = self.rollout_version if policy == "rollout" else self.step - 1
         size = self.setup.group_size
         return self.paid(self._generate(prompts, size, ("regenerate", self._calls), version, origin), origin)

@@ -64,22 +64,21 @@ def sampler(prompts: list[Prompt], step: int = 3, embedder: object = None) -> Th
     return ThreeTokens(SamplingSetup(stream, None, None, SamplingParameters(), 2, lambda: embedder), step, None)
 
 
-def test_prompts_of_the_step_are_fresh_and_all_others_are_evaluated_again(prompts: list[Prompt]) -> None:
+def test_responses_are_counted_by_the_origin_that_the_method_names(prompts: list[Prompt]) -> None:
     one = sampler(prompts)
     one.rollout_version = 1
     drawn = one.draw(2)
-    other = [p for p in prompts if p not in drawn]
-    (first,) = one.regenerate(drawn[:1])
+    (first,) = one.regenerate(drawn[:1], FRESH)
     assert (first.origin, first.version, first.size, one.purpose) == (FRESH, 2, 2, ("regenerate", 1))
-    (second,) = one.regenerate(other[:1], policy="rollout")
+    (second,) = one.regenerate(drawn[:1], REEVALUATED, policy="rollout")
     assert (second.origin, second.version, second.size, one.purpose) == (REEVALUATED, 1, 2, ("regenerate", 2))
-    mixed = one.regenerate([drawn[0], other[0]])
-    assert {g.origin for g in mixed} == {REEVALUATED}
-    assert one.regenerate([]) == []
+    again = one.regenerate(drawn, REEVALUATED)
+    assert {g.origin for g in again} == {REEVALUATED}
+    assert one.regenerate([], REEVALUATED) == []
     assert (one.costs.fresh_rollouts, one.costs.regenerated_rollouts) == (2, 2 + 4)
     assert one.costs.generated_tokens == 3 * 8
     # one prefill a prompt, whatever the number of responses
-    assert one.costs.prompt_tokens == 2 * (len(drawn[0].row.tokens) + len(other[0].row.tokens))
+    assert one.costs.prompt_tokens == 3 * len(drawn[0].row.tokens) + len(drawn[1].row.tokens)
 
 
 def test_what_was_there_before_is_read_again(prompts: list[Prompt]) -> None:
