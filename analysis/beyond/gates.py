@@ -128,12 +128,12 @@ class Decision(Quantity):
 class Registered(Part):
     """What a study's file says of its question. claim: what cannot be tested here where a gate fails.
 
-    unit: what is drawn anew where a study is repeated: training seeds from one base model, the problems given; or base
-    models, each with its runs, and problems.
+    unit: what is drawn anew where a study is repeated: training seeds from one base model, the problems given; base
+    models, each with its runs, and problems; or data sets, each with a base model, and problems that no other one has.
     """
 
     claim: str
-    unit: Literal["seed", "base"] = "seed"
+    unit: Literal["seed", "base", "data"] = "seed"
     gates: Annotated[list[Gate], Field(min_length=1)]
     decisions: list[Decision] = Field([])  # the first is the primary one
 
@@ -153,12 +153,12 @@ def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
 
 
 def judge(blocks: Sequence[Block], study: StudyFile, rules: Registered) -> list[Row]:
-    """Judge every gate, then every decision, by the runs of one block, or of all blocks where the unit is the base.
+    """Judge every gate, then every decision, by the runs of one block, or of all where the unit is no seed.
 
     Returns a row each: quantity, estimate in points, and verdict: passed, failed, support, ... Raises UserError for a
     method without runs.
     """
-    runs = RunsOfBases(blocks, study) if rules.unit == "base" else RunsOfBlock(blocks[0], study)
+    runs = RunsOfBlock(blocks[0], study) if rules.unit == "seed" else RunsOfBases(blocks, study, rules.unit == "base")
     quantities: list[Gate | Decision] = [*rules.gates, *rules.decisions]
     estimates = [(quantity, runs.estimate(quantity)) for quantity in quantities]
     rows = []
@@ -184,7 +184,7 @@ class RunsOfBlock:
     def estimate(self, quantity: Quantity) -> Estimate:
         """Return the estimate of a quantity over training seeds, in points.
 
-        Raises UserError for a method without a run, for two without a common seed, and for what needs unit: base.
+        Raises UserError for a method without a run, for two without a common seed, and for what needs another unit.
         """
         if quantity.measure in get_args(OfCurves):
             of, minus = (self.curves(method) if method else None for method in (quantity.of, quantity.minus))
@@ -198,7 +198,7 @@ class RunsOfBlock:
             both = f"{quantity.of} and {quantity.minus}"
             raise UserError(f"{self.study.name}: {both} share no seed; pair them: {self.study.command}")
         if quantity.less or quantity.gain_from != BASE:
-            raise UserError(f"{self.study.name}: less and gain_from need unit: base")
+            raise UserError(f"{self.study.name}: less and gain_from need unit: base or data")
         if quantity.measure != "gain_share":
             return statistics.clustered((ours - theirs).to_numpy())
         base = self.accuracy(quantity, quantity.minus, start=True)[ours.index]
@@ -268,20 +268,25 @@ def _tables(row: results.Result, quantity: Quantity, study: StudyFile) -> list[n
 
 @dataclass(frozen=True)
 class RunsOfBases:
-    """The evaluated runs of all blocks, each from a base model of its own."""
+    """The evaluated runs of all blocks, each from another base model.
+
+    same_problems: whether all are evaluated on the same ones, and not each on those of another data set.
+    """
 
     blocks: Sequence[Block]
     study: StudyFile
+    same_problems: bool
 
     @cached_property
     def evaluated(self) -> list[dict[str, results.Result]]:
         """Return the rows of each base by method, those alone that all bases have.
 
-        Raises UserError for one base, for methods with other seeds than each other, and for bases with other problems.
+        Raises UserError for one base, for methods with other seeds than each other, and for bases with other problems,
+        if these should be the same.
         """
         every = [results.collect(block, self.study) for block in self.blocks]
         if len(every) < 2:
-            raise UserError(f"{self.study.name}: unit: base needs runs from two base models; {self.study.command}")
+            raise UserError(f"{self.study.name}: its unit needs runs from two base models; {self.study.command}")
         shared = [{m: row for m, row in rows.items() if all(m in other for other in every)} for rows in every]
         names = [name for name, _ in self.blocks[0].benchmarks]
         if missing := [b.title for b, rows in zip(self.blocks, every, strict=True) if BASE not in rows]:
@@ -289,17 +294,20 @@ class RunsOfBases:
         for block, rows in zip(self.blocks, shared, strict=True):
             if len({row.seeds for method, row in rows.items() if method != BASE}) > 1:
                 raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")
-            if any(rows[BASE].outcomes[name].problems != every[0][BASE].outcomes[name].problems for name in names):
+            other = [rows[BASE].outcomes[n].problems != every[0][BASE].outcomes[n].problems for n in names]
+            if self.same_problems and any(other):
                 raise UserError(f"{block.title}: evaluated on other problems than {self.blocks[0].title}")
         return shared
 
     def estimate(self, quantity: Quantity) -> Estimate:
-        """Return the estimate of a quantity, in points, bases and problems random (``statistics.mean_over_seeds``).
+        """Return the estimate of a quantity, in points.
+
+        Random are bases and problems (``statistics.mean_over_seeds``), or data sets.
 
         Raises UserError for a measure that is not of answers to the benchmarks, or as :meth:`of`.
         """
         if quantity.measure not in get_args(OfAnswers) or quantity.problems == "probe":
-            raise UserError(f"{self.study.name}: with unit: base a measure is of answers to the benchmarks")
+            raise UserError(f"{self.study.name}: with this unit a measure is of answers to the benchmarks")
         values = self.of(quantity, quantity.of)
         if quantity.measure == "gain_share":
             assert quantity.minus is not None
@@ -311,10 +319,14 @@ class RunsOfBases:
             signed += [(-1, quantity.less.of), (1, quantity.less.minus)] if quantity.less else []
             for sign, method in signed:
                 values = [x + sign * y for x, y in zip(values, self.of(quantity, method), strict=True)]
+        if not self.same_problems:
+            return statistics.clustered(100 * np.mean([table.mean(axis=1) for table in values], axis=0))
         return statistics.mean_over_seeds(*values).tested.times(100)
 
     def of(self, quantity: Quantity, method: str) -> list[np.ndarray]:
         """Return what the quantity is of, a table [bases, problems] a benchmark, averaged over a base's seeds.
+
+        It is averaged over the problems too, [bases, 1], where each base has its own.
 
         Raises UserError where a base lacks a run of the method, or as :attr:`evaluated`.
         """
@@ -322,7 +334,11 @@ class RunsOfBases:
             path = places.file_of("study", self.study.name)
             raise UserError(f"{path}: {method} lacks a finished run from one of the bases; {self.study.command}")
         of_base = [_tables(rows[method], quantity, self.study) for rows in self.evaluated]
-        return [np.stack([table.mean(axis=0) for table in tables]) for tables in zip(*of_base, strict=True)]
+        axis = 0 if self.same_problems else None
+        return [
+            np.stack([np.atleast_1d(table.mean(axis=axis)) for table in tables])
+            for tables in zip(*of_base, strict=True)
+        ]
 
 
 # ------------------------------------------------------------------------------------------------ as text
@@ -348,7 +364,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         raise UserError(f"{study.name}: {study.share_of_runs}; gates are judged by all of them: {lacking}")
     rules, rows, tables, first = registered(study.name), [], [], []
     together: list[list[Block]] = [[block] for block in study.blocks]
-    if rules.unit == "base":
+    if rules.unit != "seed":
         tasks = dict.fromkeys(block.task for block in study.blocks)
         together = [[block for block in study.blocks if block.task == task] for task in tasks]
     for blocks in together:
@@ -365,6 +381,6 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
         first.append(sentence(verdicts, rules))
-    notes = text.words("gates_of_bases" if rules.unit == "base" else GATES)
+    notes = text.words(GATES if rules.unit == "seed" else f"gates_of_{rules.unit}")
     page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)

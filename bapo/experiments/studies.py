@@ -67,7 +67,7 @@ class StudyDefinition(Part):
     evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
     #: what is written down before the first run, in the form of analysis/beyond/gates.py
     claim: str = ""
-    unit: Literal["seed", "base"] = "seed"
+    unit: Literal["seed", "base", "data"] = "seed"
     gates: list[Json] = []
     decisions: list[Json] = []
 

@@ -80,9 +80,9 @@ def shown_angles(diagram: Diagram) -> str:
     return f"{diagram.kind}:{'-'.join(map(str, angles))}"
 
 
-def owner(diagram: Diagram) -> str:
-    """Return the one split that a diagram may appear in."""
-    split = generated.owner(shown_angles(diagram), SHARES)
+def owner(diagram: Diagram, held_out: str = "angles") -> str:
+    """Return the one split that a diagram may appear in. held_out: of the generator."""
+    split = generated.owner(shown_angles(diagram) + held_out.removeprefix("angles"), SHARES)
     return generated.owner(diagram.name, TAUGHT_SHARES) if split == "taught" else split
 
 
@@ -91,7 +91,8 @@ class DiagramGenerator(Options):
 
     angle_min: the least angle of a figure; tilt: the greatest rotation either way; size_min, canvas: the figure's least
     size and the image's, in pixels; noise: the share of base documents whose steps belong to another diagram; held_out:
-    what the probe and the benchmarks have and base and train have not: combinations of angles.
+    what the probe and the benchmarks have and base and train have not: combinations of angles. "angles_1", "angles_2",
+    ... hold out other combinations than "angles".
     """
 
     angle_step: Literal[1, 2, 3, 4, 5, 6, 9, 10, 12, 15] = 10  # divides 180
@@ -100,7 +101,7 @@ class DiagramGenerator(Options):
     size_min: Annotated[int, Field(ge=12)] = 34
     canvas: Annotated[int, Field(ge=24, le=1024)] = 48
     noise: Share = 0.5
-    held_out: Literal["angles"] = "angles"
+    held_out: Annotated[str, Field(pattern=r"^angles(_\d+)?$")] = "angles"
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
         """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
@@ -146,7 +147,7 @@ class DiagramGenerator(Options):
             while len(chosen) < wanted:
                 before = len(chosen)
                 for diagram in self.draw(rng, kind, _CHUNK):
-                    if len(chosen) < wanted and owner(diagram) == split:
+                    if len(chosen) < wanted and owner(diagram, self.held_out) == split:
                         question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
                         chosen.setdefault(diagram.name, DiagramProblem(diagram, question))
                 barren = barren + 1 if len(chosen) == before else 0

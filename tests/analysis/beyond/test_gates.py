@@ -165,11 +165,24 @@ def test_bases_that_cannot_be_compared_are_named(
         gates.write(asked, tmp_path / "out")
 
 
-def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> study.StudyFile:
+def test_where_a_data_set_is_the_unit_its_problems_are_its_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second base answers three problems and the first two: leads of 1/8 and 5/24, whatever the problems."""
+    for method, (_, two) in {m: tuple(solved.values()) for m, solved in OF_BASES.items()}.items():
+        monkeypatch.setitem(OF_BASES[method], "two", (*two, 5 if method == "bapo" else 4))
+    lead = {"measure": "accuracy", "of": "bapo", "minus": "grpo"}
+    asked = of_bases(tmp_path, monkeypatch, unit="data", **lead)
+    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
+    assert (found.mean, found.df) == pytest.approx((100 * (1 / 8 + 5 / 24) / 2, 1))
+    assert found.se == pytest.approx(100 * (5 / 24 - 1 / 8) / 2)
+
+
+def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, unit: str = "base", **quantity: object) -> study.StudyFile:
     """Write the runs of OF_BASES, each base with a seed of its own, and the file of their study, and load it."""
     monkeypatch.setattr(places, "file_of", lambda kind, name: root / f"{name}.yaml")
     root.mkdir(exist_ok=True)
-    rules = {"claim": "it helps", "unit": "base", "gates": [{**GATE, **quantity}]}
+    rules = {"claim": "it helps", "unit": unit, "gates": [{**GATE, **quantity}]}
     (root / "asked.yaml").write_text(yaml.safe_dump({"name": "asked", **rules}))
     bases = []
     for method, solved in OF_BASES.items():
