@@ -160,7 +160,8 @@ PYTHON = ["python" if IN_IMAGE else sys.executable]
 GPU_PYTHON = [*SETTINGS.gpu_python] or PYTHON
 SCALE = user_errors(lambda: SETTINGS.home)()
 limit_gpus()
-DATA = SCALE / "{task}" / "data"
+DATA = places.data_folder(SCALE, "{task}")
+DATA_OF_MODEL = places.data_folder(SCALE, "{task}", "{model}")
 BASE = places.base_folder(SCALE, "{task}", "{model}")
 RUN = places.run_folder(SCALE, "{task}", "{model}", "{method}", "{seed}")
 LOGS = SCALE / "logs"
@@ -336,6 +337,10 @@ def grouped():
 def together(name, needed=None):
     """Say where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
     return lambda wildcards: name if grouped() and not on_gpus(wildcards, needed) else None
+
+
+#: the problems that a job reads: the task's, or those of a model whose variant changes them
+problems = of_job(lambda config: str(places.data_directory(config) / "summary.json"))
 
 
 @user_errors

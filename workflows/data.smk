@@ -18,3 +18,13 @@ rule data:
         "Problems: {wildcards.task}"
     shell:
         "{params.call} 2>&1 | tee -i {log:q}"
+
+
+# A variant of the model may change the problems.
+use rule data as data_of_model with:
+    output:
+        DATA_OF_MODEL / "summary.json",
+    log:
+        LOGS / "data" / "{task}" / "{model}.log",
+    message:
+        "Problems: {wildcards.model}, {wildcards.task}"

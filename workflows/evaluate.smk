@@ -3,7 +3,7 @@
 
 rule evaluate:
     input:
-        DATA / "summary.json",
+        problems,
         RUN / "summary.json",
     output:
         RUN / "eval" / "summary.json",
@@ -26,7 +26,7 @@ rule evaluate:
 
 use rule evaluate as evaluate_base with:
     input:
-        DATA / "summary.json",
+        problems,
         BASE / "summary.json",
     output:
         BASE / "eval" / "summary.json",
@@ -43,7 +43,7 @@ use rule evaluate as evaluate_base with:
 # This evaluates every kept checkpoint of a run. Tables beside the declared output stay: an interrupted curve goes on.
 use rule evaluate as curve with:
     input:
-        DATA / "summary.json",
+        problems,
         BASE / "summary.json",
         RUN / "summary.json",
     output:

@@ -4,7 +4,7 @@
 
 rule train:
     input:
-        DATA / "summary.json",
+        problems,
         BASE / "summary.json",
         run_that_sets_the_budget,
     output:

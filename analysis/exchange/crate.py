@@ -97,6 +97,8 @@ def collect(home: Path) -> Packed:
             packed.add(home / block.task / "data", f"{root}/{block.task}/data", SUMMARY, MANIFEST)
     for run, cell in runs.items():
         name = f"{root}/{run.relative_to(home)}"
+        if isinstance(cell, Base):  # a model whose variant changes the problems has its own
+            packed.add(run.parent / "data", Path(name).with_name("data").as_posix(), SUMMARY, MANIFEST)
         if finished(cell, isinstance(cell, Base)):
             packed.seal_run(run, name)
         else:

@@ -45,9 +45,13 @@ OVERLAP = {
 
 
 def data_folder(block: Block, study: StudyFile) -> Path:
-    """Return ``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
+    """Return the folder of the problems of a block's runs: the task's, or that of a model whose variant changes them.
+
+    Raises UserError where it is not finished.
+    """
     run = next(iter(block.methods.values()))[0].run
-    folder = run.parents[2] / "data" if len(run.parts) > 3 else run / "data"
+    places = [parent / "data" for parent in run.parents[1:3]] or [run / "data"]
+    folder = next((place for place in places if (place / SUMMARY).exists()), places[-1])
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: no problems of {block.task_title} ({SUMMARY} is missing); `{study.command}`")
     return folder

@@ -141,5 +141,10 @@ def base_directory(config: Config) -> Path:
     return base_folder(home(config), config.task.name, config.model.name)
 
 
+def data_folder(home: Path, task: str, model: str = "") -> Path:
+    """Name the folder of a task's problems; model: one whose variant has other problems."""
+    return home / task / model / "data"
+
+
 def data_directory(config: Config) -> Path:
-    return home(config) / config.task.name / "data"
+    return data_folder(home(config), config.task.name, config.model.name if config.data.of_model else "")

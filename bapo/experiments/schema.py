@@ -35,7 +35,7 @@ MODEL = Only({"base", "documents"})
 
 
 #: folders beside those that a name makes
-TAKEN = {"task": ("logs", "studies", "tables", "figures", "sweeps"), "model": ("data",), "method": ("base",)}
+TAKEN = {"task": ("logs", "studies", "tables", "figures", "sweeps"), "model": ("data",), "method": ("base", "data")}
 
 
 def _limit(count: int) -> int:
@@ -71,6 +71,8 @@ class DataConfig(Node):
     seed: Seed = 0  # of the generator
     split_sizes: Annotated[Counts, PROBLEMS] = {}  # split -> problems; base: documents
     generator: Options = {}  # parameters of the task's generator
+    #: a variant of the model has changed the problems, which then lie in the model's folder and not in the task's
+    of_model: Unidentified[bool] = False
     prompt: str  # the task's prompt template
     hub: Annotated[Options, PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
     #: None: the model's own, in its tokenizer; plain: a message is its content, for a prompt that is to be continued

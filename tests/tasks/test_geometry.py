@@ -127,10 +127,13 @@ def triples(made: list[generators.DiagramProblem]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu"])
-def test_what_the_probe_and_the_benchmarks_ask_is_not_trained_on(scale):
+@pytest.mark.parametrize(
+    ("scale", "variant"), [("laptop", ""), ("smoke", ""), ("gpu", ""), *(("laptop", f"+angles_{n}") for n in (5, 44))]
+)
+def test_what_the_probe_and_the_benchmarks_ask_is_not_trained_on(scale, variant):
     """No triple of kind, angles and question is in training and in another split; base and train share theirs."""
-    data = compose_config([f"scale={scale}", "task=geometry", "tracking=none"]).data
+    words = [f"scale={scale}", "task=geometry", "tracking=none"]
+    data = compose_config([*words, f"model=qwen2.5-vl-325k{variant}"] if variant else words).data
     generator, random = generators.DiagramGenerator.of(data), np.random.default_rng(3)
     made = {s: generator.instances(random, min(size, 3000), s) for s, size in data.split_sizes.items()}
     asked = {split: triples(instances) for split, instances in made.items()}
@@ -144,6 +147,16 @@ def test_what_the_probe_and_the_benchmarks_ask_is_not_trained_on(scale):
     # the angles themselves are taught, each with other ones
     single = {split: {int(x) for name in names for x in re.findall("[0-9]+", name)} for split, names in asked.items()}
     assert all(angles <= single["base"] for angles in single.values())
+
+
+def test_another_draw_holds_out_other_combinations():
+    asked = []
+    for held_out in ("angles", "angles_5", "angles_44"):
+        generator = GENERATOR.model_copy(update={"angle_step": 10, "held_out": held_out})
+        made = generator.instances(np.random.default_rng(3), 400, "diagrams_test")
+        asked.append({generators.shown_angles(i.diagram) for i in made})
+    # a tenth of some 1,080 combinations each, so that two draws share a tenth of theirs
+    assert all(len(one & other) < min(len(one), len(other)) / 4 for one, other in combinations(asked, 2))
 
 
 def test_a_form_is_one_for_parallel_lines_and_their_mirror_image():

@@ -92,6 +92,14 @@ def test_every_table_that_a_study_names_has_a_rule(workflow: Workflow) -> None:
         assert wanted <= set(found)
 
 
+def test_a_model_whose_variant_changes_the_problems_has_its_own(workflow: Workflow) -> None:
+    found = workflow.jobs("angles", "--config", "scale=smoke")
+    problems = [f"Problems: qwen2.5-vl-325k+angles_{n}, geometry" for n in (5, 6)]
+    assert sorted(job for job in found if job.startswith("Problems")) == problems
+    # from each of the two the base model and four runs, all evaluated
+    assert sum(job.startswith(("Base", "Train", "Evaluate")) for job in found) == 2 * 2 * (1 + 4)
+
+
 def papers_jobs(study: str) -> set[str]:
     """Everything that the runs of a study at paper scale take, with its evaluations of every kept checkpoint."""
     jobs, curves = set(), load_study(study, "paper").curves
