@@ -381,6 +381,6 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
         first.append(sentence(verdicts, rules))
-    notes = text.words(GATES if rules.unit == "seed" else f"gates_of_{rules.unit}")
+    notes = text.words({"seed": GATES, "base": "gates_of_bases", "data": "gates_of_data"}[rules.unit])
     page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=first)
     return page.write(out, f"{GATES}_{study.name}", rows)
