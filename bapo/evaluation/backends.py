@@ -89,7 +89,7 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
         tensor_parallel_size=v.tensor_parallel_size,
         max_num_seqs=512,  # responses under way
         gpu_memory_utilization=v.gpu_memory_utilization,
-        max_model_len=s.max_prompt_tokens + s.max_response_tokens,
+        max_model_len=s.max_tokens,
         add_bos_token=False,  # the chat template has placed it where it belongs, as in training
         batch_size=WITH_IMAGES if images else "auto",
         seed=config.evaluation.seed,

@@ -142,6 +142,11 @@ class SamplingConfig(Node):
     max_prompt_tokens: AtLeastOne  # a longer prompt is refused
     max_response_tokens: AtLeastOne  # a longer response is cut off
 
+    @property
+    def max_tokens(self) -> int:
+        """Return the tokens of the longest prompt with the longest response."""
+        return self.max_prompt_tokens + self.max_response_tokens
+
 
 class BudgetConfig(Node):
     """When a run ends, other than after train.steps: bapo/experiments/budgets.py."""
@@ -310,8 +315,7 @@ class Config(Node):
 
     def require_context(self, source: str = "") -> None:
         """Raise UserError where a prompt and its response may exceed the model's context. source: who says so."""
-        sampling, model = self.sampling, self.model
-        tokens = sampling.max_prompt_tokens + sampling.max_response_tokens
+        sampling, model, tokens = self.sampling, self.model, self.sampling.max_tokens
         if model.context_length is not None and tokens > model.context_length:
             cure = (
                 f"with sampling.max_prompt_tokens={sampling.max_prompt_tokens} a sequence may take {tokens} tokens, "

@@ -41,7 +41,7 @@ class ResumableTrainer(PPOTrainerSync):
     window: RolloutWindow
 
     def __init__(self, config: DictConfig) -> None:
-        self.run = verl_config.typed(config.bapo.config)
+        self.run = verl_config.run_config(config.bapo.config)
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
         self.method = hooks.checked(methods.of_run(self.run))
         self.clock = RunClock(config.bapo.get("end"), self.run.checkpoint)

@@ -1,6 +1,6 @@
-"""This project's configuration in verl's words: ``verl.yaml`` over verl's own defaults, and what a run computes for it.
+"""Translates a run's configuration into verl's: ``verl.yaml`` and computed values over verl's own defaults.
 
-Whatever else verl knows can be set under ``verl.overrides``.
+Every other key of verl can be set under ``verl.overrides``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from bapo.validate import plain, wrong
 
 #: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
 VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
-#: a micro-batch without flash-attn has so many tokens, if no response is longer: all of them attend to each other
+#: the most tokens of a micro-batch without flash-attn, unless one response is longer: all of them attend to each other
 WITHOUT_FLASH = 4096
-#: responses that one vLLM may sample at once. FEWEST are verl's default: more would wait for the tails of others. For
-#: MOST vLLM reserves logits, 0.6 GB with Qwen's vocabulary; where its key-value cache is too small, it preempts
+#: bounds of the responses that one vLLM samples at once. FEWEST is verl's default, with which others would wait for the
+#: last tokens of these. For MOST, vLLM reserves 0.6 GB of logits with Qwen's vocabulary
 FEWEST, MOST = 256, 1024
 BASE = Path(__file__).with_name("verl.yaml")
-#: nodes of verl's configuration that a library reads: they take any name
+#: nodes of verl's configuration that take any key, because a library reads them
 FREE = (
     "actor_rollout_ref.model.override_config",
     "actor_rollout_ref.rollout.engine_kwargs",
@@ -80,12 +80,12 @@ def environment(device: str) -> dict[str, str]:
 
 
 def _cache() -> Path:
-    """Return this user's folder for compiled kernels, or a new one where others could write to it: kernels are run."""
+    """Return this user's folder of compiled kernels, or a new one where others could write code into it."""
     folder = Path(tempfile.gettempdir()) / f"bapo-cache-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return folder if ours else Path(tempfile.mkdtemp(prefix="bapo-cache-"))
+    status = folder.lstat()
+    safe = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return folder if safe else Path(tempfile.mkdtemp(prefix="bapo-cache-"))
 
 
 def card(config: Config) -> float:
@@ -96,15 +96,15 @@ def card(config: Config) -> float:
     if config.verl.gpu_memory:
         return config.verl.gpu_memory
     gpus = gpu_devices.known()
-    without = [name for name in gpu_devices.visible() if name not in gpus or not gpus[name].memory]
-    if without and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
-        raise wrong(None, "verl.gpu_memory", None, f"nvidia-smi does not say how much GPU {without[0]} has; set its GB")
+    unsized = [name for name in gpu_devices.visible() if name not in gpus or not gpus[name].memory]
+    if unsized and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
+        raise wrong(None, "verl.gpu_memory", None, f"nvidia-smi does not say how much GPU {unsized[0]} has; set its GB")
     return min((gpu.gigabytes for gpu in gpus.values()), default=memory.CARD)
 
 
 # ---------------------------------------------------------------------------------------------------- verl's keys
-def typed(content: DictConfig | Json) -> Config:
-    """Return a run's own configuration from what verl's processes carry of it."""
+def run_config(content: DictConfig | Json) -> Config:
+    """Return the configuration of a run from ``bapo.config`` of verl's configuration."""
     values = plain(content)
     return Config.model_validate(values | {"method": methods.config_of(values["method"])})
 
@@ -117,16 +117,16 @@ def _package() -> Path:
 
 @lru_cache(maxsize=128)
 def _fields(target: str) -> dict[str, str | None]:
-    """Return the fields of one of verl's dataclasses, each with its own dataclass where it has one.
+    """Return the fields of one of verl's dataclasses, each with the dataclass of its values or None.
 
-    target: as in ``_target_``. Read from the source beside the module, so that verl is not imported; a base class that
-    lies elsewhere has no fields.
+    The source is parsed, so that verl is not imported. Fields of a base class in another module are left out. target:
+    the class, as in ``_target_``.
     """
     module, _, name = target.rpartition(".")
-    place = _package().parent / module.replace(".", "/")
-    files = place.glob("*.py") if place.is_dir() else [place.with_suffix(".py")]
-    parsed = (node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body)
-    classes = {node.name: node for node in parsed if isinstance(node, ast.ClassDef)}
+    path = _package().parent / module.replace(".", "/")
+    files = path.glob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+    nodes = (node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body)
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     field_types: dict[str, str | None] = {}
     for base in [classes[name], *_bases(classes, name)]:
         for line in base.body:
@@ -171,10 +171,13 @@ def _defaults() -> DictConfig:
 
 
 def resolve(config: Config, device: str | None = None, model: Path | None = None) -> DictConfig:
-    """Return verl's complete configuration of a run.
+    """Return verl's complete configuration of a run, to which ``launch.py`` adds what only it knows.
 
-    device: "cpu" or "cuda", by default :func:`device_of`; model: the folder that training starts from, by default as
-    far as the configuration names it. ``launch.py`` adds what only it knows.
+    Args:
+        config: of the run
+        device: "cpu" or "cuda", by default that of :func:`device_of`
+        model: the folder that training starts from, by default the one that the configuration names
+
     Raises UserError if the run cannot be expressed.
     """
     device, method = device or device_of(config), methods.of_run(config)
@@ -186,7 +189,7 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     if device == "cuda" and not memory.fused(config):
         sections.append(parts.whole_logits)
     with open_dict(_defaults()):
-        verl = OmegaConf.merge(_defaults(), {"bapo": _computed(config, method, device, model)}, *sections)
+        verl = OmegaConf.merge(_defaults(), {"bapo": _run_values(config, method, device, model)}, *sections)
     OmegaConf.set_struct(verl, True)
     for key in FREE:
         OmegaConf.set_struct(OmegaConf.select(verl, key), False)
@@ -201,9 +204,9 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     return verl
 
 
-def _computed(config: Config, method: methods.Method, device: str, start: Path | None) -> Json:
-    """Return what ``verl.yaml`` reads below ``bapo``, beside the configuration itself."""
-    s, t = config.sampling, config.train
+def _run_values(config: Config, method: methods.Method, device: str, start: Path | None) -> Json:
+    """Return what ``verl.yaml`` reads below ``bapo``: the configuration, and values that are computed from it."""
+    t = config.train
     gpus = config.verl.gpus_per_node or (1 if device == "cpu" else 8)
     if t.mini_batch_size * t.group_size % gpus:
         cure = f"a mini-batch of {t.mini_batch_size} x {t.group_size} responses does not divide by {gpus} GPUs"
@@ -212,20 +215,22 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     scratch = (base_directory(config) / "checkpoint").absolute()
     model = config.model.path if config.model.kind == "pretrained" else scratch
-    row = s.max_prompt_tokens + s.max_response_tokens
+    row = config.sampling.max_tokens
     tokens = memory.asked_tokens(config, gpus)
     if device == "cuda":
         tokens = memory.micro_batch_tokens(config, gpus, tokens, card(config))
         tokens = tokens if flash_attention() else min(tokens, max(row, WITHOUT_FLASH))
-    held, probes = VALIDATED_WITH_IMAGES if tasks.get(config.task.name).images else VALIDATED, config.probe.prompts > 0
+    validated = VALIDATED_WITH_IMAGES if tasks.get(config.task.name).images else VALIDATED
+    probes = config.probe.prompts > 0
     units = 1 if device == "cpu" else 2 if gpus == 1 else 8
     # TransferQueue reserves a CPU for each storage unit and one for its controller, verl three a GPU and one for the
-    # trainer; actors without a reservation need a free one to be placed. With fewer, Ray waits for ever
-    least = units + 1 + 3 * gpus + 1 + 2
-    spread = memory.tensor_parallel(config, gpus)
-    batched = memory.of_rollout(config, "max_num_batched_tokens") or max(8192 if device == "cuda" else 512, row)
+    # trainer. Actors without a reservation need a free one to be placed. With fewer, Ray waits for ever
+    reserved_cpus = units + 1 + 3 * gpus + 1 + 2
+    engine_gpus = memory.tensor_parallel(config, gpus)
+    batched = memory.override(config, f"{memory.ROLLOUT}.max_num_batched_tokens")
+    batched = batched or max(8192 if device == "cuda" else 512, row)
     steps = getattr(method.config, "v", 1) if config.verl.rollout_window else 1
-    responses = math.ceil(t.batch_size * t.group_size * steps * spread / gpus)  # of a replica
+    responses = math.ceil(t.batch_size * t.group_size * steps * engine_gpus / gpus)  # of one vLLM engine
     return {
         "config": plain(config),
         "folder": str(folder),
@@ -240,18 +245,18 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "policy_from": critic.critic_warmup + 1 if critic else 0,
         "epochs": t.epochs or 10**6,
         "row": row,
-        "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch
+        "tokens": max(tokens, 128),  # a padding row of verl's has 128, and must fit into a micro-batch
         "attention": "flash_attention_2" if flash_attention() else "sdpa",
         "bucket": memory.bucket(card(config)) if device == "cuda" else memory.BUCKET,
         "batched_tokens": batched,
-        "tensor_parallel": spread,
+        "tensor_parallel": engine_gpus,
         "sequences": min(max(responses, FEWEST), MOST, batched),  # vLLM refuses more than batched tokens
         "storage_units": units,
-        "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), least),
-        "validation_batch": max(1, held // config.probe.samples),
+        "ray_cpus": max(16 if device == "cpu" else allocation.cpus(), reserved_cpus),
+        "validation_batch": max(1, validated // config.probe.samples),
         "probe_every": 1 if probes else -1,
         "probed_first": probes,
-        "agent_workers": max(2, gpus),  # two served one H200, and eight are verl's default
+        "agent_workers": max(2, gpus),  # two were enough for one H200; verl's default is eight
         "agent_loops": str(BASE.with_name("agent_loops.yaml")),
     }
 
@@ -263,12 +268,12 @@ def as_yaml(config: Config) -> str:
 
 
 def validate(verl: DictConfig) -> None:
-    """Check against verl's own rules and configuration classes, which raise errors of many types."""
+    """Check a configuration by verl's own rules and classes, which raise errors of many types."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     checked = OmegaConf.create(OmegaConf.to_container(verl, resolve=True))
-    checked.critic.model = None  # verl would build this one here, which opens the model's folder or asks the hub
+    checked.critic.model = None  # building it would open the model's folder or ask the hub
     validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=need_critic(checked))
     for node in (checked.actor_rollout_ref.rollout, checked.algorithm, checked.actor_rollout_ref.actor.optim):
         omega_conf_to_dataclass(node)

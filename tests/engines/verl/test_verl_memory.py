@@ -59,7 +59,7 @@ def test_the_papers_runs_on_cards_of_80_gigabytes(task: str, model: str, gpus: i
 def test_every_cell_leaves_8_percent_of_a_card_or_is_refused(scale: str, cell: Cell) -> None:
     """A planned micro-batch is as large as it may be, and no refused run's smallest one fits."""
     config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
-    gpus, row = config.verl.gpus_per_node or 8, memory.row_tokens(config)
+    gpus, row = config.verl.gpus_per_node or 8, config.sampling.max_tokens
     asked = memory.asked_tokens(config, gpus)
     for card in paper_scale.TRIED:
         needs = memory.memory_of(config, gpus, card)
