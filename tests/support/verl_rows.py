@@ -21,7 +21,7 @@ from bapo.engines.shared.prompts import PromptTokens
 from bapo.engines.torch.learner import Critic, Learner
 from bapo.engines.torch.rollout import continued
 from bapo.engines.verl.batch_layout import BatchLayout
-from bapo.engines.verl.step_sampler import with_grown
+from bapo.engines.verl.step_sampler import with_continued
 from support.training import SECTION
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
@@ -87,7 +87,8 @@ class RecordedSampler:
             }
             rewards = np.where(group.unfinished, more.rewards, group.rewards)
             samples = continued(group.samples, added)
-            verl = with_grown(group, {i: replace(more.select([i]), samples=samples.select([i])) for i in added}).samples
+            singles = {i: replace(more.select([i]), samples=samples.select([i])) for i in added}
+            verl = with_continued(group, singles).samples
             np.testing.assert_array_equal(verl.tokens, samples.tokens[:, : verl.tokens.shape[1]])
             np.testing.assert_array_equal(verl.logprobs, samples.logprobs[:, : verl.tokens.shape[1]])
             np.testing.assert_array_equal(verl.lengths, samples.lengths)

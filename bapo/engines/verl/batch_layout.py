@@ -1,4 +1,4 @@
-"""A step's groups as verl's mini-batches: which row goes where, what each row carries, and padding to equal sizes."""
+"""Lays a step's groups out as verl's mini-batches: the order of the rows, what each carries, and the padding."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bapo.engines.shared.loss_inputs import Denominators, RowMarks, denominators
 from bapo.experiments.schema import TrainConfig
 from bapo.methods import Method
 
-#: the field of a row in TransferQueue that says what it is, with the denominators of its mini-batch
+#: the field of a row in TransferQueue that describes the row and its mini-batch
 LAYOUT = "bapo_layout"
-#: its columns. origin, weight and second_part (0 or 1) are the row's own, as ``RowMarks`` has them; all rows of a
-#: mini-batch have the same in the rest. token_advantages is 1 where each token has an advantage of its own
+#: the columns of that field. origin, weight and second_part (0 or 1) belong to the row, as in ``RowMarks``; the others
+#: are equal in all rows of a mini-batch. token_advantages is 1 where each token has its own advantage
 COLUMNS = (
     *("origin", "weight", "second_part", "step", "nominal_sequences", "first_sequences", "second_sequences"),
     *("first_tokens", "second_tokens", "token_advantages", "phase"),
@@ -26,15 +26,16 @@ COLUMNS = (
 
 @dataclass
 class BatchLayout:
-    """Rows in the order in which verl must see them.
+    """Holds the order in which verl must see the rows, and what they carry.
 
-    order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
-        ``rows`` on for padding
-    rows: their number without padding
-    rows_per_update: the same for every mini-batch, a multiple of the number of data-parallel ranks
+    Rows are numbered through all groups in the order of the mini-batches, and padding is numbered from ``rows`` on.
+
+    order: the number of the row in each place
+    rows: how many rows there are without padding
+    rows_per_update: equal for all mini-batches, a multiple of the number of data-parallel ranks
     columns: float64 [places, 11], see COLUMNS
-    advantages: float32 [places], or [places, T] where each token has its own; 0 for padding and behind the end. A
-        method with a critic has none yet.
+    advantages: float32 [places], or [places, T] where each token has its own; 0 for padding and behind the end; None
+        for a method with a critic, which estimates them later
     """
 
     order: list[int]
@@ -45,7 +46,7 @@ class BatchLayout:
 
 
 def marks_of(layout: Tensor) -> RowMarks:
-    """Return what the rows [N, 11] of a micro-batch say, see COLUMNS."""
+    """Return the marks of the rows of a micro-batch. layout: [N, 11], see COLUMNS."""
     shared = dict(zip(COLUMNS[3:], map(int, layout[0, 3:].tolist()), strict=True))
     sequences, tokens = ((shared[f"first_{unit}"], shared[f"second_{unit}"]) for unit in ("sequences", "tokens"))
     counts = Denominators(shared["nominal_sequences"], sum(tokens), sequences, tokens)
@@ -54,7 +55,7 @@ def marks_of(layout: Tensor) -> RowMarks:
 
 
 def has_token_advantages(layout: Tensor) -> bool:
-    """Return whether each token of the rows [N, 11] has an advantage of its own."""
+    """Return whether each token has its own advantage. layout: [N, 11], see COLUMNS."""
     return bool(layout[0, COLUMNS.index("token_advantages")])
 
 
@@ -63,20 +64,21 @@ def lay_out(
 ) -> BatchLayout:
     """Order the rows of the mini-batches of a batch.
 
+    verl gives rank r the r-th share of consecutive rows, and takes mini-batches from the front of each share. The order
+    is therefore rank by rank, and mini-batch by mini-batch within a rank. Rows are dealt to the ranks in turn, the
+    longest responses first.
+
     Args:
         method: gives the advantages, and marks the second part of the rows
         parts: the groups of each mini-batch
         train: the configuration's ``train``
-        ranks: data-parallel processes
+        ranks: number of data-parallel processes
         step: the training step
-        phase: the batch's
-
-    verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run. So the order
-    is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
+        phase: of the batch
     """
     sizes = [sum(g.size for g in part) for part in parts]
     width = math.ceil(max(sizes) / ranks) * ranks
-    total, padding = sum(sizes), sum(sizes)
+    total = next_padding = sum(sizes)
     advantages = None if method.uses_critic else _advantages(method, parts, width * len(parts))
     per_token = advantages is not None and advantages.ndim == 2
     shares: list[list[list[int]]] = []
@@ -92,18 +94,18 @@ def lay_out(
         columns[real, 0] = np.concatenate([origin_numbers(g) for g in part])
         columns[real, 1] = np.concatenate([np.full(g.size, g.weight) for g in part])
         columns[real, 2], columns[real, 3:] = second, shared
-        extra = range(padding, padding + width - size)
-        columns[extra.start : extra.stop, :3] = -1, 1, second.all()  # padding must not look like a fresh response
-        columns[extra.start : extra.stop, 3:] = shared
-        padding, start = extra.stop, start + size
-        places = [*rows, *extra]
-        shares.append([places[r::ranks] for r in range(ranks)])
+        padding = range(next_padding, next_padding + width - size)
+        columns[padding.start : padding.stop, :3] = -1, 1, second.all()  # padding must not look like a fresh response
+        columns[padding.start : padding.stop, 3:] = shared
+        next_padding, start = padding.stop, start + size
+        numbers = [*rows, *padding]
+        shares.append([numbers[r::ranks] for r in range(ranks)])
     order = [row for rank in range(ranks) for share in shares for row in share[rank]]
     return BatchLayout(order, total, width, columns[order], None if advantages is None else advantages[order])
 
 
 def _advantages(method: Method, parts: list[list[Group]], places: int) -> np.ndarray:
-    """Return the advantages of all rows, in the order of the mini-batches, and zeros for padding behind them."""
+    """Return the advantages of all rows in the order of the mini-batches, and zeros for the padding behind them."""
     groups = [method.advantages(group) for part in parts for group in part]
     if groups[0].ndim == 2:
         width = max(values.shape[1] for values in groups)
@@ -113,7 +115,7 @@ def _advantages(method: Method, parts: list[list[Group]], places: int) -> np.nda
 
 
 def kept_step_logprobs(parts: list[list[Group]]) -> list[Tensor]:
-    """Return each row's share of ``Group.step_logprobs``, up to its end, in the order of the mini-batches."""
+    """Return the ``Group.step_logprobs`` of each row up to its end, in the order of the mini-batches."""
     rows = []
     for group in (group for part in parts for group in part):
         assert group.step_logprobs is not None
@@ -121,8 +123,8 @@ def kept_step_logprobs(parts: list[list[Group]]) -> list[Tensor]:
     return rows
 
 
-def spread(advantages: np.ndarray, response_mask: Tensor) -> Tensor:
-    """Return advantages [N] or [N, T'] as [N, T], like ``response_mask``, and zero where that is."""
+def advantages_by_token(advantages: np.ndarray, response_mask: Tensor) -> Tensor:
+    """Return advantages [N] or [N, T'] as [N, T], the shape of ``response_mask``, and 0 where the mask is 0."""
     values = torch.from_numpy(advantages)
     if values.dim() == 1:
         return values[:, None] * response_mask

@@ -1,6 +1,6 @@
-"""Which of verl's checkpoints a run goes on from, and the models that leave them. Nothing here imports verl or Ray.
+"""Chooses the checkpoint of verl's that a run resumes from, and publishes models. It imports neither verl nor Ray.
 
-Every file has its checksum: a checkpoint is complete once they are written, and a damaged one is passed over.
+A checkpoint is complete once the checksums of its files are written, and a damaged one is passed over.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
 
-#: verl's own file: the step that it resumes from
+#: verl's file with the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
 PREFIX = "global_step_"
-#: the prompts that verl validates on, beside the checkpoints
+#: the file beside the checkpoints with the prompts that verl validates on
 PROBED = "probe.parquet"
 #: verl's copy of the weights in Hugging Face format, within its checkpoint
 PUBLISHED = "actor/huggingface"
@@ -34,13 +34,13 @@ def folder_of(root: Path, step: int) -> Path:
 
 
 def steps(root: Path) -> list[int]:
-    """Return the steps with a folder, newest first."""
+    """Return the steps that have a folder, newest first."""
     names = [p.name.removeprefix(PREFIX) for p in root.glob(f"{PREFIX}*")]
     return sorted((int(name) for name in names if re.fullmatch("[0-9]+", name)), reverse=True)
 
 
 def choose(root: Path) -> int | None:
-    """Point verl to the newest intact checkpoint. Returns its step; None: begin at the start."""
+    """Make verl resume from the newest intact checkpoint. Returns its step, or None where verl begins at the start."""
     folder = newest_intact(folder_of(root, step) for step in steps(root))
     if folder is None:
         (root / TRACKER).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def choose(root: Path) -> int | None:
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the fingerprints of every file below ``folder`` beside them: from here on the checkpoint is complete."""
+    """Write the fingerprints of all files below ``folder``, which completes the checkpoint."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
     write_json(folder / CHECKSUMS, fingerprints(folder, names))
 
@@ -62,7 +62,7 @@ def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     Args:
         source: the folder of the step in ``root_of(run)``
         run: the run's folder
-        step: that the checkpoint is of
+        step: of the checkpoint
         keep: the configuration's ``checkpoint``
     """
     write_checksums(source)
@@ -74,15 +74,15 @@ def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
 def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     """Copy the Hugging Face model in verl's checkpoint ``source`` to ``checkpoints/step_000100`` of the run.
 
-    Earlier ones stay as ``keep`` says; those written because of the time do not.
+    Earlier models stay as ``keep`` says, except those of checkpoints that were only written because of the time.
     """
     target = model_folder(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source / PUBLISHED, temporary)
-    written = read_json(source / CHECKSUMS)
-    published = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
-    write_json(temporary / CHECKSUMS, published)
+    checksums, prefix = read_json(source / CHECKSUMS), f"{PUBLISHED}/"
+    of_model = {name.removeprefix(prefix): entry for name, entry in checksums.items() if name.startswith(prefix)}
+    write_json(temporary / CHECKSUMS, of_model)
     shutil.rmtree(target, ignore_errors=True)
     os.replace(temporary, target)
     for old in model_steps(run):
@@ -91,7 +91,7 @@ def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
 
 
 def convert(folder: Path, dtype: str) -> None:
-    """Rewrite the float32 weights of a Hugging Face model as ``dtype``, the model's type, one file at a time."""
+    """Rewrite the float32 weights of a Hugging Face model in ``dtype``, one file at a time."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -103,6 +103,7 @@ def convert(folder: Path, dtype: str) -> None:
         save_file(tensors, path.with_suffix(".tmp"), metadata={"format": "pt"})
         os.replace(path.with_suffix(".tmp"), path)
     config = read_json(folder / "config.json")
-    for part in (config, *(v for v in config.values() if isinstance(v, dict))):  # a model that reads images nests them
-        part.update({key: dtype for key in ("dtype", "torch_dtype") if key in part})
+    # the configuration of a model that reads images holds others
+    for section in (config, *(v for v in config.values() if isinstance(v, dict))):
+        section.update({key: dtype for key in ("dtype", "torch_dtype") if key in section})
     write_json(folder / "config.json", {"dtype": dtype, **config})

@@ -1,6 +1,7 @@
 """verl on CPU cores: a rollout server with a Hugging Face model, and training workers on gloo. See ``plugin.py``.
 
-The server asserts what vLLM on a GPU needs: it sleeps before a push, with no response under way, and loses its weights.
+The server asserts what vLLM needs on a GPU: it sleeps before a push, with no response under way, and then has no
+weights.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from bapo.engines.shared.models import end_tokens
 from bapo.engines.shared.models.images import Images, reads_images
 from bapo.engines.shared.sampling import SamplingParameters, sample
 from bapo.engines.verl.critic import CriticWorker
-from bapo.engines.verl.images import prepared
+from bapo.engines.verl.images import prepare
 from bapo.engines.verl.worker import MethodWorker
 from bapo.store.files import Json
 
@@ -40,11 +41,11 @@ from bapo.store.files import Json
 class GenerationRequest:
     """Asks for one response.
 
-    tokens: the prompt, and the beginning of a response that goes on
-    parameters: how a token is drawn, and when the response ends
+    tokens: of the prompt, and of the beginning of a response that is continued
+    parameters: how tokens are drawn, and when the response ends
     key, prompt_key, sample: what its random numbers depend on, as in the torch engine
     images: of the prompt
-    result: gets the response, and the version of the weights
+    result: receives the response and the version of the weights
     """
 
     tokens: list[int]
@@ -57,26 +58,26 @@ class GenerationRequest:
 
 
 def generate(model: PreTrainedModel, requests: list[GenerationRequest], max_rows: int) -> list[Samples]:
-    """Return one response to each request, batched by sampling parameters and key.
+    """Return one response to each request. Requests are batched by sampling parameters and key.
 
-    max_rows: so many at once. With 1 the bits do not depend on which requests have arrived together.
+    max_rows: the most responses at once. With 1, the bits do not depend on which requests arrived together.
     """
-    places_of: dict[tuple[SamplingParameters, int], list[int]] = defaultdict(list)
-    for place, request in enumerate(requests):
-        places_of[request.parameters, request.key].append(place)
+    groups: dict[tuple[SamplingParameters, int], list[int]] = defaultdict(list)
+    for index, request in enumerate(requests):
+        groups[request.parameters, request.key].append(index)
     answers: dict[int, Samples] = {}
-    for (parameters, key), places in places_of.items():
-        batch = [requests[i] for i in places]
+    for (parameters, key), indices in groups.items():
+        batch = [requests[i] for i in indices]
         keys, numbers = np.array([r.prompt_key for r in batch], dtype=np.uint64), [r.sample for r in batch]
         images = [r.images for r in batch] if any(r.images for r in batch) else None
         tokens = [r.tokens for r in batch]
         samples = sample(model, tokens, 1, keys, key, parameters, max_rows, first_sample=numbers, images=images)
-        answers |= dict(zip(places, samples, strict=True))
-    return [answers[place] for place in range(len(requests))]
+        answers |= dict(zip(indices, samples, strict=True))
+    return [answers[i] for i in range(len(requests))]
 
 
 class RolloutServer:
-    """Answers requests as a Ray actor: it gathers them into batches, takes tokens and gives tokens."""
+    """Answers requests with tokens as a Ray actor, in batches of those that arrive together."""
 
     def __init__(self, config: Any, model_config: Any) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -106,17 +107,20 @@ class RolloutServer:
         image_data: list[Any] | None = None,
         **_: object,
     ) -> TokenOutput:
-        """Answer one request, as verl's vLLM server does; request_id is not read.
+        """Answer one request, as verl's vLLM server does.
 
-        prompt_ids: the prompt, and the beginning of a response that goes on; sampling_params: vLLM's, and "draw", which
-        has key, key of the prompt and number of the response; image_data: the prompt's pictures.
+        Args:
+            prompt_ids: tokens of the prompt, and of the beginning of a response that is continued
+            sampling_params: those of vLLM, and "draw": the key, the key of the prompt and the number of the response
+            request_id: of verl's interface, not read
+            image_data: the pictures of the prompt
         """
         assert self.loaded, "the rollout engine sleeps, or lost its weights"
         prompt, p = [int(t) for t in prompt_ids], sampling_params
         limit, ends = p.get("max_tokens", self.config.response_length), p.get("stop_token_ids", ())
         ends = dict.fromkeys((*end_tokens(self.tokenizer, self.model_config.generation_config), *ends))
         parameters = SamplingParameters(p["temperature"], p["top_p"], p["top_k"], limit, tuple(ends))
-        images = prepared(self.processor, list(image_data or []))
+        images = prepare(self.processor, list(image_data or []))
         result = asyncio.get_running_loop().create_future()
         key, prompt_key, sample_number = p["draw"]
         self.waiting.append(GenerationRequest(prompt, parameters, key, prompt_key, sample_number, images, result))
@@ -167,7 +171,7 @@ class RolloutServer:
                 parameter.fill_(torch.nan)
 
     async def _nothing(self, *_: object, **__: object) -> None:
-        """Part of verl's interface, without a use here."""
+        """Do nothing for a call of verl's interface that has no meaning here."""
 
     wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
@@ -178,11 +182,11 @@ def server_name(rank: int, suffix: str = "") -> str:
 
 
 class Replica(RolloutReplica):
-    """Starts the server."""
+    """Starts the server of a replica."""
 
     async def launch_servers(self) -> None:
         name = server_name(self.replica_rank, self.name_suffix)
-        # the server asks for no CPU: with eight ranks Ray, whose CPUs are counted for vLLM, would wait for ever
+        # no CPU is reserved for the server, because Ray has only as many as vLLM needs, and would wait for ever
         options = {"name": name, "max_concurrency": self.max_concurrency, "num_cpus": 0}
         server = ray.remote(RolloutServer).options(**options).remote(self.config, self.model_config)
         await server.ready.remote()
@@ -190,7 +194,7 @@ class Replica(RolloutReplica):
 
 
 class Adapter(BaseRollout):
-    """Lives in the training worker and pushes its weights to the server."""
+    """Pushes the weights of the training worker that holds it to the server."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: dist.DeviceMesh, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
@@ -200,12 +204,12 @@ class Adapter(BaseRollout):
         self.leads = rank % size == 0
 
     async def resume(self, tags: list[str]) -> None:
-        await self._tell("wake_up", tags)
+        await self._call("wake_up", tags)
 
     async def release(self) -> None:
-        await self._tell("sleep")
+        await self._call("sleep")
 
-    async def _tell(self, method: str, *arguments: object) -> None:
+    async def _call(self, method: str, *arguments: object) -> None:
         """Call the server, once for all ranks that share it."""
         if self.leads:
             await getattr(ray.get_actor(server_name(self.replica_rank)), method).remote(*arguments)
@@ -213,12 +217,12 @@ class Adapter(BaseRollout):
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: object
     ) -> None:
-        whole = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
-        await self._tell("load_weights", whole, global_steps)
+        full = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
+        await self._call("load_weights", full, global_steps)
 
 
 class CPUEngine(FSDPEngineWithLMHead):
-    """Runs the module as it is in one process, by verl's own FSDP2 on a gloo mesh in several."""
+    """Runs the plain module in one process, and verl's FSDP2 on a gloo mesh in several."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if dist.get_world_size() == 1:
@@ -230,9 +234,9 @@ class CPUEngine(FSDPEngineWithLMHead):
 
 
 def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> PreTrainedModel:
-    """Load a model with one label, as verl's ``load_valuehead_model`` does, which insists on flash attention.
+    """Load a model with one label, in place of verl's ``load_valuehead_model``, which requires flash attention.
 
-    The arguments are those of verl's function; ``trust_remote_code`` is not read.
+    The arguments are those of verl's function, of which ``trust_remote_code`` is not read.
     """
     from transformers import AutoModelForTokenClassification
 
@@ -242,11 +246,11 @@ def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust
 
 
 class CPUValueEngine(CPUEngine, FSDPEngineWithValueHead):
-    """Does the same with a head of values."""
+    """Runs a model with a head of values in the same way."""
 
 
 verl_model.load_valuehead_model = load_value_model
-# verl offloads models without gradient to pinned memory, which needs an accelerator
+# verl would offload models without gradient to pinned memory, which needs an accelerator
 transformer_impl.CPUOffloadPolicy = lambda pin_memory=True: None
 for _kind, _engine in (("language_model", CPUEngine), ("value_model", CPUValueEngine)):
     for _backend in ("fsdp", "fsdp2"):

@@ -35,7 +35,7 @@ from bapo.validate import plain
 def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:
     """Return (advantages and returns, metrics) of all rows of a batch, padding included.
 
-    rows: rm_scores, values and response_mask, nested [N, (T)]; the result is nested like them.
+    rows: rm_scores, values and response_mask, nested [N, (T)], as are the advantages and returns.
     """
     padded = rows.to_padded_tensor()
     mask, values = padded["response_mask"].cpu().numpy(), padded["values"].float().cpu().numpy()
@@ -50,10 +50,13 @@ def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, 
 def value_loss(
     model_output: Json, data: TensorDict, dp_group: object = None, *, method: Method
 ) -> tuple[Tensor, dict[str, Metric]]:
-    """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
+    """Return (loss, metrics) of one micro-batch, as ``learner.policy_loss`` does.
 
-    It is multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in
-    ``learner.policy_loss``. data: the rows; dp_group: verl's, not read; method: that of the run.
+    Args:
+        model_output: holds ``values`` of whole sequences
+        data: the rows
+        dp_group: of verl's interface, not read
+        method: of the run
     """
     values = no_padding_2_padding(model_output["values"], data).float()
     rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
@@ -88,11 +91,11 @@ class CriticWorker(TrainingWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset(self) -> None:
-        """Have verl build the model, and set its random head to 0, before a checkpoint is loaded."""
-        monkey_patch.is_trl_available = lambda: False  # worker.py says why
+        """Build the model as verl does, and set its random head to 0 before a checkpoint is loaded."""
+        monkey_patch.is_trl_available = lambda: False  # for the reason given in worker.py
         super().reset()
         module = self.engine.module
-        # Hugging Face's token classifiers name the new layer so, or trl's value model where a family has none
+        # the new layer of Hugging Face's token classifiers, or of trl's value model where a family has none
         head = next(getattr(module, name) for name in ("score", "classifier", "v_head") if hasattr(module, name))
         with torch.no_grad():
             for parameter in head.parameters():
@@ -100,18 +103,18 @@ class CriticWorker(TrainingWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def prepare(self, run: DictConfig) -> None:
-        """Set the loss; run: the method's configuration, ``actor_rollout_ref.bapo``."""
+        """Set the loss. run: the method's configuration, ``actor_rollout_ref.bapo``."""
         method = hooks.checked(methods.build(plain(run.method), run.batch_size, run.seed))
         self.loss_fn = partial(value_loss, method=method)
         warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
     def train_mini_batch(self, data: TensorDict) -> TensorDict:
-        """Make verl's update, with mini-batches of the size that the batch was laid out for."""
+        """Make verl's update with the size of mini-batches that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().train_mini_batch(data)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def parameter_count(self) -> int:
-        """Count the whole model's parameters, not this rank's shards."""
+        """Count the parameters of the whole model."""
         return sum(p.numel() for p in self.engine.module.parameters())

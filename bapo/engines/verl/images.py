@@ -1,4 +1,4 @@
-"""Prompts with images inside verl: tokens, pictures, and the inputs of the vision tower for rows that are put again.
+"""Prompts with images inside verl: tokens, pictures, and the inputs of the vision tower for new rows.
 
 A message of verl's dataset is text, or a list of {"type": "text", "text"} and {"type": "image", "image"} where the
 problem has images. The processor puts as many placeholder tokens as a picture needs; nothing is resized before it, so
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def encode(
     tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, messages: Sequence[Json]
 ) -> tuple[list[int], list[Image]]:
-    """Return (prompt tokens, RGB images) of a conversation, the assistant's turn begun, as in the torch engine."""
+    """Return (prompt tokens, RGB images) of a conversation, up to the assistant's turn, as in the torch engine."""
     turns, images = [], []
     for message in messages:
         content = message["content"]
-        if not isinstance(content, str):  # chat templates want no more than a picture's place
+        if not isinstance(content, str):  # chat templates only need to know where a picture stands
             images += [part["image"].convert("RGB") for part in content if part["type"] == "image"]
             content = [{name: value for name, value in part.items() if name != "image"} for part in content]
         turns.append({"role": message["role"], "content": content})
@@ -38,8 +38,8 @@ def encode(
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images
 
 
-def prepared(processor: ProcessorMixin, pictures: list[Image]) -> Images | None:
-    """Return a prompt's pictures as the torch engine reads them."""
+def prepare(processor: ProcessorMixin, pictures: list[Image]) -> Images | None:
+    """Return a prompt's pictures as the torch engine reads them; None without pictures."""
     import numpy as np
 
     from bapo.engines.shared.models.images import Images
@@ -50,22 +50,22 @@ def prepared(processor: ProcessorMixin, pictures: list[Image]) -> Images | None:
     return Images(np.asarray(inputs["pixel_values"], dtype=np.float32), np.asarray(inputs["image_grid_thw"]))
 
 
-def ended(response: list[int], processor: ProcessorMixin, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the response, ended if it draws an image's placeholder: each asks verl's forward for a picture.
+def end_at_mark(response: list[int], processor: ProcessorMixin, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the response with an end token in place of its first image placeholder and all that follows.
 
-    A trained model does so about never. The token's place is kept, with the end token in it.
+    verl's forward pass would look for a picture at each placeholder. A trained model hardly ever samples one.
     """
     marks = {getattr(processor, f"{kind}_token_id", None) for kind in ("image", "video")}
-    place = next((i for i, token in enumerate(response) if token in marks), None)
-    return response if place is None else [*response[:place], tokenizer.eos_token_id]
+    first = next((i for i, token in enumerate(response) if token in marks), None)
+    return response if first is None else [*response[:first], tokenizer.eos_token_id]
 
 
 def vision_inputs(
     tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, images: list[Image], ids: Tensor
 ) -> Json:
-    """Return the vision tower's inputs (pixels, grid) of one prompt, by verl's own agent loop worker.
+    """Return the vision tower's inputs (pixels, grid) of one prompt, as verl's agent loop worker makes them.
 
-    tokenizer, processor: the model's; images: the prompt's, maybe none; ids: [L], the prompt's.
+    tokenizer, processor: of the model; images: of the prompt, may be empty; ids: tokens of the prompt, [L].
     """
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
@@ -75,9 +75,9 @@ def vision_inputs(
 
 
 def row_inputs(processor: ProcessorMixin, vision: Json, ids: Tensor) -> Json:
-    """Return {"multi_modal_inputs", "position_ids"} of one row with tokens ``ids`` [L], as verl's own worker does.
+    """Return {"multi_modal_inputs", "position_ids"} of one row with tokens ``ids`` [L], as verl's worker makes them.
 
-    position_ids: [L], or [4, L] for a model with three-dimensional positions (the text's own in front).
+    position_ids: [L], or [4, L] for a model with three-dimensional positions, whose first row is that of the text.
     """
     import torch
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
@@ -90,9 +90,9 @@ def row_inputs(processor: ProcessorMixin, vision: Json, ids: Tensor) -> Json:
 
 
 def mend_rows_without_images() -> None:
-    """Replace verl's embedding of a micro-batch in which no row has a picture, as padding rows have none.
+    """Replace verl's embedding of a micro-batch in which no row has a picture, such as one of padding rows.
 
-    verl 0.9.1 runs the vision tower on an empty picture then, so that all ranks call the same modules. With
+    verl 0.9.1 then runs the vision tower on an empty picture, so that all ranks call the same modules. With
     transformers 5 it takes the mean of the wrong object and fails.
     """
     import torch

@@ -1,6 +1,6 @@
-"""The process that holds Ray's driver, and verl's entry point inside Ray: verl's ``run_ppo`` without importing verl.
+"""Runs Ray's driver in a process, and verl inside Ray, as verl's ``run_ppo`` does, but without importing verl here.
 
-``python -m bapo.engines.verl.job FOLDER``, started by ``launch.py``.
+``launch.py`` starts it as ``python -m bapo.engines.verl.job FOLDER``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bapo.validate import plain
 
 
 class TaskRunner:
-    """Carries out one run, from its services to its last step."""
+    """Starts the services of a run and trains it to its end, in a process of Ray's."""
 
     def run(self, config: DictConfig) -> None:
         import transfer_queue as tq
@@ -54,7 +54,7 @@ class TaskRunner:
 
 
 def main(work: Path) -> int:
-    """Run verl's configuration in ``work``, and return 0, or 1 for an error, which is left there."""
+    """Run verl's configuration in ``work``. Returns 0, or 1 for an error, which is written there."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     verl = OmegaConf.load(work / RESOLVED)
     assert isinstance(verl, DictConfig)
@@ -74,7 +74,7 @@ def _start_ray(verl: DictConfig) -> None:
     options = plain(verl.ray_kwargs.ray_init)
     try:
         ray.init(**options)
-    except Exception as error:  # Ray gives its own servers 30 s, a constant in its code: a busy machine may need more
+    except Exception as error:  # Ray's limit of 30 s for its servers is a constant, and a busy machine may need more
         if "timed out during startup" not in str(error):
             raise
         ray.shutdown()
@@ -82,14 +82,14 @@ def _start_ray(verl: DictConfig) -> None:
 
 
 def first_error(error: BaseException) -> str:
-    """Return in one line what the worker said that failed first: Ray wraps it, with its traceback, once a process."""
+    """Return in one line the error of the worker that failed first, which Ray wraps once for each process."""
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _end_with(parent: int) -> None:
-    """End this session when the process that started it is gone: it can no longer clean up."""
+    """End this session when the process that started it is gone and can no longer clean up."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os.killpg(0, signal.SIGKILL)

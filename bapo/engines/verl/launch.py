@@ -1,4 +1,4 @@
-"""One run through verl, as a process that leaves nothing behind."""
+"""Trains one run by verl in another process, of which nothing is left behind."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
 from bapo.validate import wrong
 
-VERSION = "0.9.1"  # v1/ of verl changes between releases
+VERSION = "0.9.1"  # verl's trainer changes between releases
 LOG = "verl.log"
-#: a file in the run's folder that asks the trainer to stop after the running step; any node sees it there
+#: a file in the run's folder, which any node sees, that asks the trainer to stop after the running step
 STOP = ".stop"
-#: the lines that reach the terminal begin so
+#: the beginning of the lines of the log that reach the terminal
 PROGRESS = "[bapo] "
-#: files between this process and the job: verl's configuration, and what ended the job
+#: the files that this process and the job exchange: verl's configuration, and the error that ended the job
 RESOLVED, ERROR = "verl.yaml", "error.json"
-#: jobs have their folders here: the kernel allows 107 bytes for the path of a socket, and Ray's take 88 below it
+#: where jobs have their folders: a socket's path may have 107 bytes, and those of Ray take 88 below this folder
 TEMPORARY = Path("/tmp")
-#: where Linux says what memory there is, and where Ray's objects lie
+#: where Linux reports memory and its limits, and where Ray's objects lie
 PROC, CGROUPS, SHARED = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
-#: of a control group of version 1 and 2: its limit, what it uses, and in memory.stat what of that are files
+#: of control groups, version 1 and 2: the files of limit and use, and the lines of memory.stat that count cached files
 GROUP_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_(?:in)?active_file (\d+)"
 GROUP_2 = "memory.max", "memory.current", r"^(?:in)?active_file (\d+)"
 
@@ -64,9 +64,9 @@ def train(config: Config) -> Json:
     folder, identity = run_directory(config), budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
-        # raises without a step
+        # raises UserError where there is no step
         steps = budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)
-        start = models.start_path(config)  # at the base job's commit: no process of the job asks the hub
+        start = models.start_path(config)  # at the base job's commit, so that no process of the job asks the hub
         checkpoints.choose(checkpoints.root_of(folder))
         if device == "cuda":
             _require_disk(config, folder, steps)
@@ -82,13 +82,13 @@ def train(config: Config) -> Json:
 
 
 def _require_disk(config: Config, folder: Path, steps: int) -> None:
-    """Raise UserError where the disk has no room for the rest of the run's states and models.
+    """Raise UserError where the disk has no room for the states and models that the run has yet to write.
 
-    A new state is whole before the oldest goes. steps: of the whole run, each ``checkpoint.every`` with a model.
+    A new state is complete before the oldest is deleted. steps: of the whole run.
     """
     states = max(1, STATES + 1 - len(checkpoints.steps(checkpoints.root_of(folder))))
-    kept = math.ceil(steps / config.checkpoint.every) if config.checkpoint.keep_models else 1
-    models = max(1, kept - len(records.model_steps(folder)))
+    models_at_end = math.ceil(steps / config.checkpoint.every) if config.checkpoint.keep_models else 1
+    models = max(1, models_at_end - len(records.model_steps(folder)))
     needed = memory.disk_bytes(config, config.model.parameters or 0, models, states)
     if (free := shutil.disk_usage(folder).free) < needed:
         text = (
@@ -102,11 +102,11 @@ def _require_disk(config: Config, folder: Path, steps: int) -> None:
 def _require_host_memory(config: Config, store: int) -> None:
     """Raise UserError where host memory has no room for what the ranks keep there, or shared memory for Ray's objects.
 
-    store: bytes of Ray's object store. Without room for it in /dev/shm, Ray would keep it on a disk, and NCCL fails.
+    Without room in /dev/shm, Ray would keep its objects on a disk, and NCCL would fail. store: bytes of Ray's objects.
     """
-    needed, left = memory.host_bytes(config, config.verl.gpus_per_node or 8), host_memory()
-    if left < needed:
-        text = f"keeps {needed / 1e9:.0f} GB in host memory, and {left / 1e9:.0f} GB may be used"
+    needed, available = memory.host_bytes(config, config.verl.gpus_per_node or 8), host_memory()
+    if available < needed:
+        text = f"keeps {needed / 1e9:.0f} GB in host memory, and {available / 1e9:.0f} GB may be used"
         text += "; take a larger machine, or a job with more memory"
         raise wrong(None, "model", config.model.name, f"engine=verl {text}")
     if (free := shutil.disk_usage(SHARED).free) < store:
@@ -116,44 +116,45 @@ def _require_host_memory(config: Config, store: int) -> None:
 
 
 def host_memory() -> float:
-    """Count the bytes of memory that are left on this machine and to each of the process' control groups."""
-    available = re.search(r"^MemAvailable:\s+(\d+)", (PROC / "meminfo").read_text(), re.MULTILINE)
-    left: list[float] = [1024 * int(available[1])] if available else []
+    """Count the bytes of memory that this process may take: what the machine and each of its control groups allow."""
+    match = re.search(r"^MemAvailable:\s+(\d+)", (PROC / "meminfo").read_text(), re.MULTILINE)
+    available: list[float] = [1024 * int(match[1])] if match else []
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         root = CGROUPS / controllers
         if controllers in ("", "memory"):
             groups = [root / group.lstrip("/"), *(root / parent for parent in Path(group.lstrip("/")).parents)]
-            left += [_left_to(folder, *(GROUP_1 if controllers else GROUP_2)) for folder in groups]
-    return min(left, default=math.inf)
+            available += [_group_memory(folder, *(GROUP_1 if controllers else GROUP_2)) for folder in groups]
+    return min(available, default=math.inf)
 
 
-def _left_to(group: Path, limit: str, used: str, cache: str) -> float:
-    """Count the bytes that a control group may still take. Files that Linux keeps for it in memory give way."""
-    limits, uses, kept = (group / name for name in (limit, used, "memory.stat"))
-    if not limits.is_file() or (most := limits.read_text().strip()) == "max":
+def _group_memory(group: Path, limit_name: str, use_name: str, cache_pattern: str) -> float:
+    """Count the bytes that a control group may still take, with those of cached files, which Linux gives up."""
+    limit_file, use_file, statistics = (group / name for name in (limit_name, use_name, "memory.stat"))
+    if not limit_file.is_file() or (limit := limit_file.read_text().strip()) == "max":
         return math.inf
-    files = re.findall(cache, kept.read_text(), re.MULTILINE) if kept.is_file() else []
-    return int(most) - (int(uses.read_text()) if uses.is_file() else 0) + sum(map(int, files))
+    cached = re.findall(cache_pattern, statistics.read_text(), re.MULTILINE) if statistics.is_file() else []
+    return int(limit) - (int(use_file.read_text()) if use_file.is_file() else 0) + sum(map(int, cached))
 
 
 def _remove_stale_work() -> None:
-    """Remove folders of jobs that were killed with their parent. A living job has a lock, in any container.
+    """Remove the folders of jobs that were killed together with their parent.
 
-    Where a file system has no locks, a process of this machine is known by its number.
+    A living job holds a lock, in whatever container it runs. Where the file system has no locks, the job is found by
+    the number of its process.
     """
     for path in TEMPORARY.glob("bv-*-*"):
         with contextlib.suppress(OSError, UserError, ValueError):
-            ours, here = path.lstat().st_uid == os.getuid(), Path(f"/proc/{int(path.name.split('-')[1])}").exists()
-            if ours and not here:
+            process = Path(f"/proc/{int(path.name.split('-')[1])}")
+            if path.lstat().st_uid == os.getuid() and not process.exists():
                 with locked(path, patience=0):
                     shutil.rmtree(path, ignore_errors=True)
 
 
 def _require_packages(config: Config, device: str) -> None:
-    """Raise UserError for a missing package, or another version of verl: verl says so minutes later, if at all.
+    """Raise UserError for a missing package or another version of verl, which verl reports minutes later, if at all.
 
-    Likewise where a shell reads the path of this Python as several words, because Ray's processes then never start.
+    Raise it also where a shell would split the path of this Python, because Ray's processes would then never start.
     """
     require_extra("verl", "verl")
     if re.search(r"[\s\"'`$&|;<>()*?\[{~#!\\]", sys.executable):
@@ -172,13 +173,13 @@ def _require_packages(config: Config, device: str) -> None:
 
 
 def _train(config: Config, device: str, folder: Path, identity: str, start: Path, work: Path) -> Json:
-    """Run the job, and finish the run's folder where it came to its end. Returns the summary.
+    """Run the job, and complete the run's folder if all steps are done. Returns the summary.
 
     Args:
         config: of the run
         device: "cpu" or "cuda"
-        folder: the run's
-        identity: the run's
+        folder: of the run
+        identity: of the run
         start: the folder of the model that training starts from
         work: a temporary folder
     """
@@ -194,23 +195,23 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     write_text(folder / CONFIG, config.yaml())
     verl = verl_config.resolve(config, device, start)
     if device == "cuda":
-        ray_init = verl.ray_kwargs.ray_init  # Ray may choose the size or the place itself, if verl.overrides say so
+        ray_init = verl.ray_kwargs.ray_init  # verl.overrides may leave the size or the place to Ray
         _require_host_memory(config, 0 if "_plasma_directory" in ray_init else ray_init.object_store_memory or 0)
     limit = budgets.amount(config)
     facts = {"identity": identity, "budget": limit, "end": allocation.end(config.checkpoint.job_minutes)}
     ray = {"runtime_env": {"env_vars": verl_config.environment(device)}, "_temp_dir": str(work / "ray")}
-    for key, more in (("bapo", facts), ("ray_kwargs.ray_init", ray)):
-        OmegaConf.update(verl, key, more, force_add=True)
+    for key, values in (("bapo", facts), ("ray_kwargs.ray_init", ray)):
+        OmegaConf.update(verl, key, values, force_add=True)
     OmegaConf.save(verl, work / RESOLVED)
     root = checkpoints.root_of(folder)
     _write_probe(config, root / checkpoints.PROBED)
     _run_job(work, device, folder.absolute() / LOG)
     steps = int((root / checkpoints.TRACKER).read_text())
     state = read_json(checkpoints.folder_of(root, steps) / "bapo" / "state.json")
-    most = state["total_steps"]
+    total = state["total_steps"]
     if not state["finished"]:
-        raise Interrupted(f"{folder}: stopped after step {steps} of {most}; the same command goes on there")
-    budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, most)
+        raise Interrupted(f"{folder}: stopped after step {steps} of {total}; the same command goes on there")
+    budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, total)
     summary = records.summary(folder, identity, steps, records.model_folder(folder, steps), budget)
     write_json(folder / SUMMARY, summary)
     end_manifest(folder, manifest)
@@ -218,30 +219,30 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
 
 
 def _write_probe(config: Config, path: Path) -> None:
-    """Write the probed prompts of both sets for verl, ``data_source`` naming the set: one of each where none is."""
+    """Write the probed prompts of both sets for verl, or one of each without a probe; ``data_source`` names the set."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = []
+    tables = []
     for name in ("train", "probe"):
         table = pq.read_table(data_directory(config) / f"{name}.parquet").slice(0, config.probe.prompts or 1)
-        place = table.column_names.index("data_source")
-        parts.append(table.set_column(place, "data_source", pa.array([name] * len(table))))
+        column = table.column_names.index("data_source")
+        tables.append(table.set_column(column, "data_source", pa.array([name] * len(table))))
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.concat_tables(parts), path)
+    pq.write_table(pa.concat_tables(tables), path)
 
 
 def _run_job(work: Path, device: str, log: Path) -> None:
-    """Run ``job.py`` in a session of its own, and end whatever is left of the session.
+    """Run ``job.py`` in a new session, and kill all that is left of the session at its end.
 
-    Everything that verl and Ray say goes to ``log``; stderr gets our progress lines only. The first signal asks the
-    trainer to stop between two steps; the second one ends this process, and the job with it.
+    The output of verl and Ray goes to ``log``, and only progress lines go to stderr. The first signal asks the trainer
+    to stop between two steps. The second one ends this process, and the job with it.
     """
     variables = {**os.environ, **verl_config.environment(device)}
-    # Ray would write a token of its own into the home folder, for all jobs
+    # otherwise Ray would write one token for all jobs into the home folder
     variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     if device == "cpu":
-        variables.pop(gpus.VISIBLE, None)  # its GPUs are logical: Ray refuses more than this names
+        variables.pop(gpus.VISIBLE, None)  # it would limit the number of Ray's logical GPUs
     process = subprocess.Popen(
         [sys.executable, "-m", "bapo.engines.verl.job", str(work)],
         env=variables,
@@ -255,7 +256,7 @@ def _run_job(work: Path, device: str, log: Path) -> None:
     def on_signal() -> None:
         log.with_name(STOP).touch()
         text = f"{log.parent}: stopping after the running step; once more stops at once\n"
-        os.write(2, text.encode())  # print may be what the signal interrupted
+        os.write(2, text.encode())  # the signal may have interrupted print, which must not be entered twice
 
     try:
         with stop_requests(on_signal), open(log, "w", encoding="utf-8") as handle:

@@ -1,7 +1,7 @@
 """The method's loss and learning rate inside verl's training workers, and what they record.
 
-verl's own ``ppo_loss`` hands on neither the stored behaviour log-probabilities beside pi_k nor the origin of a row, so
-:func:`policy_loss` takes its place (``set_loss_fn``, verl's interface for this).
+verl's ``ppo_loss`` passes on neither the stored behaviour log-probabilities beside pi_k nor the origin of a row, so
+:func:`policy_loss` takes its place, by verl's ``set_loss_fn``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from bapo.store.files import Json
 
 
 def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None:
-    """Raise the learning rate over the first updates, as the torch engine does; verl's schedule moves once a step.
+    """Raise the learning rate over the first updates, as the torch engine does; verl's schedule changes once a step.
 
-    The number of updates so far is the optimiser's own, so it is in its checkpoint.
+    The optimiser itself counts the updates, so that its checkpoint holds their number.
     """
 
     def before_step(*_: object) -> None:
         state: Json = next(iter(optimizer.state.values()), {})
-        done = int(state["step"]) if "step" in state else 0
+        previous_updates = int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(full, updates, done + 1)
+            group["lr"] = learning_rate(full, updates, previous_updates + 1)
 
     optimizer.register_step_pre_hook(before_step)
 
@@ -39,11 +39,17 @@ def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None
 def policy_loss(
     model_output: Json, data: TensorDict, dp_group: object = None, *, method: Method
 ) -> tuple[Tensor, dict[str, Metric]]:
-    """Return (loss, metrics) of one micro-batch; ``model_output`` holds log_probs and entropy, ``data`` the rows.
+    """Return (loss, metrics) of one micro-batch.
 
     The loss is multiplied by the number of ranks because FSDP averages gradients over them, while every denominator
     counts the whole mini-batch. The metrics are sums (``*_sum``) and numbers (``*_count``) over the mini-batch, so that
-    means stay exact however verl cuts it into micro-batches and ranks. dp_group: verl's, not read; method: the run's.
+    means stay exact however verl cuts it into micro-batches and ranks.
+
+    Args:
+        model_output: holds ``log_probs``, and ``entropy`` where verl computes it
+        data: the rows
+        dp_group: of verl's interface, not read
+        method: of the run
     """
     log_prob = no_padding_2_padding(model_output["log_probs"], data)
     entropy = None if model_output.get("entropy") is None else no_padding_2_padding(model_output["entropy"], data)
@@ -74,7 +80,7 @@ def policy_loss(
 def over_tokens(metrics: Mapping[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
     """Return NAME_sum and NAME_count of metrics that are means over ``tokens`` [] tokens; without a token both are 0.
 
-    Over mini-batches verl takes the extreme of what has "max" or "min" in its name, so every m is written "m~".
+    verl takes the extreme over mini-batches where a name contains "max" or "min", so every m is written "m~".
     """
     sums = dict[str, Tensor]()
     for name, mean in metrics.items():
@@ -89,10 +95,10 @@ def summed(sums: Mapping[str, Tensor]) -> dict[str, Metric]:
 
 
 def terms_of_responses(terms: Mapping[str, Tensor]) -> dict[str, Metric]:
-    """Return the sum and the number of each of the terms of ``terms_by_origin``, and each origin's largest pi/alpha.
+    """Return the sum and the number of the terms of each origin, and its largest ratio, which is 0 without a response.
 
-    Without a response the largest is 0. verl takes the maximum over micro-batches and ranks by the kind of metric, and
-    over mini-batches by "max" in its name.
+    verl takes the maximum over micro-batches and ranks because of the kind of metric, and over mini-batches because of
+    "max" in its name. terms: as from ``terms_by_origin``.
     """
     sums = {f"{name}_sum": values.sum() for name, values in terms.items()}
     counts = {f"{name}_count": torch.tensor(len(values)) for name, values in terms.items()}

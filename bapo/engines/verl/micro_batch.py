@@ -1,7 +1,7 @@
-"""An update with the micro-batch of a run as verl makes it, from random weights: does it fit?
+"""Tries an update with the micro-batch of a run as verl makes it, from random weights, to see whether it fits.
 
-``bapo.gpucheck`` calls it. One GPU stands for each of the run's ranks: where there are several, their collectives are
-pretended, so that memory and kernels are a rank's and no number is.
+``bapo.gpucheck`` calls it. One GPU stands for any of the run's ranks. Where there are several, collectives are
+pretended, so that memory and kernels are those of a rank, and the numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def sharded(model: PreTrainedModel, mesh: DeviceMesh, offloaded: bool = False) -> PreTrainedModel:
     """Return a float32 model as verl's engine has it: FSDP2 by layer, bfloat16 passes, fused log-probabilities.
 
-    It may lie in host memory: a layer at a time comes to the mesh's devices. offloaded: with ``offload_policy``, by
-    which its weights, gradients and optimiser stay there.
+    model: may lie in host memory, from which a layer at a time comes to the mesh's devices; offloaded: whether its
+    weights, gradients and optimiser stay there, as with verl's ``offload_policy``.
     """
     import torch
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -37,16 +37,16 @@ def sharded(model: PreTrainedModel, mesh: DeviceMesh, offloaded: bool = False) -
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.forward = MethodType(forward_with_torch_backend, model)
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=True)
-    # as verl's, which pins for GPUs alone
+    # verl only pins memory for GPUs
     policy = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if offloaded else OffloadPolicy()
     tied = model.config.tie_word_embeddings
-    for part in [*model.model.layers, *([] if tied else [model.model.embed_tokens]), model]:
-        fully_shard(part, mesh=mesh, mp_policy=precision, reshard_after_forward=True, offload_policy=policy)
+    for module in [*model.model.layers, *([] if tied else [model.model.embed_tokens]), model]:
+        fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=True, offload_policy=policy)
     return model
 
 
 def optimiser_of(model: PreTrainedModel) -> torch.optim.Optimizer:
-    """Return Adam with the moments of an earlier update."""
+    """Return AdamW with moments, as after an update."""
     import torch
 
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, foreach=True)
@@ -66,7 +66,7 @@ def pass_through(model: PreTrainedModel, tokens: Tensor) -> Tensor:
 
 
 def update(config: Config) -> str:
-    """Make an update of two micro-batches; return what it took. Raises UserError for images or a critic."""
+    """Make an update of two micro-batches and describe its time and memory. Raises UserError for images or a critic."""
     device = verl_config.device_of(config)
     os.environ.update(verl_config.environment(device))
     if not memory.fused(config):
@@ -81,18 +81,18 @@ def update(config: Config) -> str:
     from bapo.engines.shared import models
 
     config.model.dtype = "float32"  # what verl trains
-    with tempfile.NamedTemporaryFile() as place:
+    with tempfile.NamedTemporaryFile() as file:
         if ranks > 1:
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         else:
             backend = "gloo" if device == "cpu" else "nccl"
-            dist.init_process_group(backend, init_method=f"file://{place.name}", rank=0, world_size=1)
+            dist.init_process_group(backend, init_method=f"file://{file.name}", rank=0, world_size=1)
         try:
             mesh = init_device_mesh(device, (ranks,))
             model = sharded(models.blank(config), mesh, memory.in_host_memory(config))
             optimiser, ids = optimiser_of(model), torch.randint(1, 50, (1, tokens), device=device)
             if device == "cuda":
-                torch.cuda.reset_peak_memory_stats()  # whole layers were there
+                torch.cuda.reset_peak_memory_stats()  # whole layers were on the GPU
             start = time.perf_counter()
             losses = [pass_through(model, ids) for _ in range(2)]
             optimiser.step()
@@ -104,7 +104,7 @@ def update(config: Config) -> str:
 
 
 def text_of(config: Config, device: str, ranks: int, tokens: int) -> str:
-    """Say what an update of ``tokens`` took on one of ``ranks`` GPUs beside what was planned; on cores, its size."""
+    """Describe an update of ``tokens`` on one of ``ranks``: its size, and on a GPU its memory, taken and planned."""
     import torch
 
     text = f"{tokens:,} tokens, {config.model.name}, a rank of {ranks}"

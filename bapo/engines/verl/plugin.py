@@ -1,7 +1,7 @@
-"""Imported by verl itself, in each of its processes (``VERL_USE_EXTERNAL_MODULES=bapo.engines.verl.plugin``).
+"""verl imports this module in each of its processes (``VERL_USE_EXTERNAL_MODULES=bapo.engines.verl.plugin``).
 
-What verl 0.9.1 lacks to run on CPU cores: a platform without accelerator, and the way to the rollout of ``cpu.py``.
-It runs inside ``import verl``, so only registries may be touched here, nothing that imports verl's trainer.
+It registers what verl 0.9.1 lacks on CPU cores: a platform without accelerator, and the rollout of ``cpu.py``. It runs
+inside ``import verl``, so it may change registries, but import nothing that imports verl's trainer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-#: ``actor_rollout_ref.rollout.name`` has this value where Hugging Face models sample on CPU cores
+#: the value of ``actor_rollout_ref.rollout.name`` with which Hugging Face models sample on CPU cores
 CPU_ROLLOUT = "bapo_cpu"
 _CPU = "bapo.engines.verl.cpu"
 
 
 def _always(value: Any) -> Callable[..., Any]:
-    """Return a function that gives ``value``, whatever it is called with: part of an interface."""
+    """Return a function that returns ``value`` whatever its arguments are."""
     return lambda *_, **__: value
 
 
 def _device_module() -> types.ModuleType:
-    """Return ``torch.cpu`` with the functions that verl calls on ``torch.cuda``, without effect."""
+    """Return ``torch.cpu`` with functions without effect in place of those that verl calls on ``torch.cuda``."""
     module = types.ModuleType("bapo_torch_cpu")
     functions = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
@@ -43,7 +43,7 @@ def _device_module() -> types.ModuleType:
 
 
 class CPUPlatform(PlatformBase):
-    """Gives each process one logical device, with gloo between them."""
+    """Gives each process one logical device, and gloo as the backend between processes."""
 
     device_name = vendor_name = "cpu"
     device_module = _device_module()
@@ -56,7 +56,7 @@ class CPUPlatform(PlatformBase):
     get_device_capability = _always((None, None))
     communication_backend_name = _always("gloo")
     visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
-    ray_resource_name = _always("GPU")  # verl's pools count GPU or NPU only; the job starts Ray with a logical one
+    ray_resource_name = _always("GPU")  # verl's pools only count GPU or NPU, so the job starts Ray with logical GPUs
 
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
@@ -67,7 +67,7 @@ class CPUPlatform(PlatformBase):
 
 
 def _register_cpu() -> None:
-    """Put platform and rollout into verl's registries; ``cpu.py`` is imported when verl asks for its classes."""
+    """Put the rollout into verl's registries, which import ``cpu.py`` when verl asks for its classes."""
     from verl.workers.rollout import base
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
@@ -81,6 +81,6 @@ def _register_cpu() -> None:
 if os.environ.get("VERL_PLATFORM") == "cpu":
     PlatformRegistry.register(platform="cpu")(CPUPlatform)
     _register_cpu()
-    if "vllm._custom_ops" in sys.modules:  # a worker of vLLM, which imports verl for its extension
-        # vLLM would pack linear layers for oneDNN and empty their weights: nothing could be loaded into them again
+    if "vllm._custom_ops" in sys.modules:  # in a worker of vLLM, which imports verl for its extension
+        # vLLM would pack linear layers for oneDNN and empty their weights, which could then not be loaded again
         vars(sys.modules["vllm._custom_ops"])["_supports_onednn"] = False

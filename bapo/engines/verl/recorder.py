@@ -1,4 +1,4 @@
-"""The tables of a verl run: verl's metrics and validation under our names, and what the steps have cost."""
+"""The tables of a verl run: verl's metrics and validation under the names of this project, and the costs of steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bapo.engines.shared.records import Recorder, probe_row
 from bapo.methods import Batch
 from bapo.store.files import PROBE, Json
 
-#: verl's name of the memory that tensors took at most
+#: verl's name of the most memory that tensors took
 MEMORY = "actor/perf/max_memory_allocated_gb"
 #: verl's phases of an update
 UPDATE = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
@@ -23,7 +23,7 @@ class VerlRecorder(Recorder):
     """Keeps the tables of a run, from what verl measures."""
 
     def end_step(self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Json, metrics: Json) -> Json:
-        """Complete the row and keep it.
+        """Complete the row of a step, keep it and return it.
 
         Args:
             step: 1-based
@@ -32,24 +32,29 @@ class VerlRecorder(Recorder):
             timing, metrics: verl's
         """
         probe = timing.get("testing", 0.0)
-        measured = {
-            # the verifier's seconds are summed over all workers: verl grades a response as soon as it comes
+        values = {
+            # the verifier's seconds are summed over all workers, as verl grades each response when it arrives
             **{f"seconds_{phase}": seconds[phase] for phase in ("rollout", "regenerate", "reward")},
             "seconds_update": sum(timing.get(name, 0.0) for name in UPDATE),
-            # the next two are for weights on their way to the rollout engine, and for comparing log-probabilities
+            # the time to push weights to the rollout engine, and to compare log-probabilities
             "seconds_push": timing.get("update_weights", 0.0),
             "seconds_compare": timing.get("compare", 0.0),
-            # the most GB of a GPU that tensors took since the job began; verl counts 2^30 bytes, and 0 on CPU cores
+            # the most GB that tensors took on a GPU since the job began. verl counts 2^30 bytes, and 0 on CPU cores
             "memory_peak_gb": float(metrics.get(MEMORY) or math.nan) * 2**30 / 1e9,
             "seconds_probe": probe,
             "seconds_total": timing["step"] + probe,
         }
-        return self.end_row(step, batch, measured)
+        return self.end_row(step, batch, values)
 
     def add_probe(self, step: int, entries: Iterable[tuple[str, str, float]], problems: int) -> None:
-        """Keep the accuracies of (set, problem, reward) of every response to ``problems`` problems.
+        """Keep the accuracies of a probe.
 
-        Raises RuntimeError if some are missing: verl drops the samples of a rollout that failed.
+        Args:
+            step: the step after which the probe was made
+            entries: (set, problem, reward) of every response
+            problems: how many problems were probed
+
+        Raises RuntimeError if responses are missing, because verl drops those whose rollout failed.
         """
         scores: dict[tuple[str, str], list[float]] = defaultdict(list)
         for name, problem, score in entries:
@@ -67,12 +72,12 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     values = {"loss": metrics["actor/bapo/loss"], "gradient_norm": metrics["actor/grad_norm"]}
     values |= means(metrics, "actor/bapo/")
     largest = {f"ratio_max_x{number}": metrics.get(f"actor/bapo/ratio_max_x{number}") for number in (1, 2, 3)}
-    values |= {name: value for name, value in largest.items() if value}  # 0: no response of that origin
+    values |= {name: value for name, value in largest.items() if value}  # 0 without a response of that origin
     return {name: float(value) for name, value in values.items()}
 
 
 def means(metrics: Json, prefix: str) -> dict[str, float]:
-    """Return NAME_sum / NAME_count of the metrics with this prefix, by the names of ``learner.over_tokens``."""
+    """Return NAME_sum / NAME_count of the metrics with this prefix, by the NAME of ``learner.over_tokens``."""
     values = dict[str, float]()
     for key, total in metrics.items():
         match = re.fullmatch(rf"{prefix}(.+)_sum", key)

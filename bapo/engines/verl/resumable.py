@@ -1,6 +1,6 @@
-"""verl's trainer with our own state in its checkpoints: all that the next step depends on beside verl's.
+"""verl's trainer with more state in its checkpoints: all that the next step depends on beside verl's own.
 
-Random states are not saved because there are none: every draw is keyed by (seed, purpose, step).
+There are no random states to save, because every draw is keyed by (seed, purpose, step).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bapo.engines.verl.rollout_window import RolloutWindow
 from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
 
-#: the rollouts of coming steps, beside our state
+#: the file of the rollouts of coming steps, beside the state
 ROLLOUTS = "rollouts.safetensors"
 
 
 class ResumableTrainer(PPOTrainerSync):
     """Saves and restores the method, the prompt stream, the rollout policy, the reference, rollouts and the tables.
 
-    ``source``, ``recorder`` and ``window`` are made by the subclass, before verl loads a checkpoint.
+    The subclass makes ``source``, ``recorder`` and ``window`` before verl loads a checkpoint.
     """
 
     source: PromptSource
@@ -50,7 +50,7 @@ class ResumableTrainer(PPOTrainerSync):
         self.rollout_version = 0  # the step after which alpha's weights were taken
         self.reference_moved = False
         self._commits = ThreadPoolExecutor(1)
-        self._commit: Future[None] | None = None  # the newest checkpoint, on its way to be complete
+        self._commit: Future[None] | None = None  # completes the newest checkpoint
 
     def _say(self, text: str) -> None:
         run = self.run
@@ -60,7 +60,7 @@ class ResumableTrainer(PPOTrainerSync):
         return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
 
     def _save_checkpoint(self) -> None:
-        """Write our state, then verl's; a thread completes the checkpoint beside the next steps."""
+        """Write this state, then verl's. A thread completes the checkpoint during the next steps."""
         self._end_commit()
         step = self.global_steps
         folder = self._state_folder(step)
@@ -93,15 +93,15 @@ class ResumableTrainer(PPOTrainerSync):
         self.clock.checkpoint_written()
 
     def _complete(self, folder: Path, step: int) -> None:
-        """Make a checkpoint of what was written; until the checksums are there, the one before is the newest."""
+        """Complete the checkpoint that was written. Until it has checksums, the previous one is the newest."""
         checkpoints.convert(folder.parent / checkpoints.PUBLISHED, self.run.model.dtype)
         checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint)
         copy_tables(folder, self.folder)
 
     def _end_commit(self, wait: bool = True) -> None:
-        """Wait until the newest checkpoint is complete. Raises what has gone wrong with it.
+        """Wait until the newest checkpoint is complete, and raise the error that its thread ended with.
 
-        wait: False only looks whether it is, so that a run does not go on for long without a checkpoint.
+        wait: False only raises an error that has occurred already, so that a run soon ends when checkpoints fail.
         """
         if self._commit is not None and (wait or self._commit.done()):
             self._commit.result()
@@ -121,11 +121,11 @@ class ResumableTrainer(PPOTrainerSync):
         self.reference_moved = state["reference_moved"]
         if self.reference_moved:
             self.actor_rollout_wg.load_shards(str(folder), REFERENCE)
-        if self.run.verl.rollout_window:  # else each step samples the same by itself
+        if self.run.verl.rollout_window:  # without a window, each step samples the same responses again
             self.window.load(folder / ROLLOUTS)
         self.recorder.read(folder)
-        copy_tables(folder, self.folder)  # or a run that was already at its end would keep what lies there
+        copy_tables(folder, self.folder)  # a run that is at its end already writes no other tables
         with open_dict(self.config):
-            self.config.trainer.val_before_train = False  # the run did so when it began
+            self.config.trainer.val_before_train = False  # that was done when the run began
         checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint)
         self._say(f"going on after step {self.global_steps}")

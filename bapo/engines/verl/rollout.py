@@ -1,4 +1,4 @@
-"""A rollout on verl: prompts as rows to submit, one response sampled and graded, the wait for finished prompts."""
+"""A rollout on verl: makes rows of prompts, samples and grades one response, and waits for finished prompts."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from bapo.graders.verdict import OVERLOADED
 from bapo.store.files import Json
 from bapo.tasks.base import Problem
 
-#: seconds between two looks at TransferQueue (verl: 2) and between two looks at the workers
+#: seconds between two looks at TransferQueue (2 in verl), and between two looks at the workers
 POLL, LOOK = 0.05, 5.0
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Holds prompts that are on their way.
+    """Holds prompts whose responses are under way.
 
-    prompts: by verl's uid, in the order in which they were submitted
+    prompts: by verl's uid, in the order of their submission
     group_size: responses to each
     """
 
@@ -47,25 +47,25 @@ class Submission:
     def by_uid(self, keys: Iterable[str]) -> dict[str, list[str]]:
         """Return the keys of finished rows by their prompts' uids, responses in order.
 
-        Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
+        Raises RuntimeError if a response is missing, because verl drops those whose rollout failed.
         """
-        found: dict[str, list[str]] = {uid: [] for uid in self.prompts}
+        by_uid: dict[str, list[str]] = {uid: [] for uid in self.prompts}
         for key in keys:
-            found[key.split("_")[0]].append(key)
+            by_uid[key.split("_")[0]].append(key)
         for uid, prompt in self.prompts.items():
-            if len(found[uid]) != self.group_size:
-                raise RuntimeError(f"problem {prompt.id}: {len(found[uid])} of {self.group_size} responses arrived")
-        return {uid: sorted(own, key=lambda key: int(key.split("_")[1])) for uid, own in found.items()}
+            if len(by_uid[uid]) != self.group_size:
+                raise RuntimeError(f"problem {prompt.id}: {len(by_uid[uid])} of {self.group_size} responses arrived")
+        return {uid: sorted(rows, key=lambda key: int(key.split("_")[1])) for uid, rows in by_uid.items()}
 
 
 class PromptSource:
-    """Gives verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows.
+    """Draws prompts from verl's training set in the torch engine's seeded order, and makes rows of them.
 
-    The ``row`` of a prompt is its place in the training set.
+    The ``row`` of a prompt is its index in the training set.
     """
 
     def __init__(self, dataset: RLHFDataset, problems: Sequence[Problem], config: Config) -> None:
-        """problems: those of the file that the dataset was made from, in its order."""
+        """problems: those in the dataset's file, in its order."""
         self.dataset, self.seed = dataset, config.seed
         self.ground_truths = [p.ground_truth for p in problems]
         prompts = [Prompt(p.id, i) for i, p in enumerate(problems)]
@@ -81,19 +81,19 @@ class PromptSource:
         max_tokens: int | None = None,
         beginnings: list[Json] | None = None,
     ) -> tuple[TensorDict, Submission]:
-        """Return rows for verl's agent loop, one a prompt, with the torch engine's keys of random numbers.
+        """Return one row a prompt for verl's agent loop, with the torch engine's keys of random numbers.
 
         Args:
             prompts: at least one
             group_size: responses to each
             step: the training step
             purpose: names the draw within the step
-            max_tokens: new tokens that a response may take; None: as many as sampling.max_response_tokens leaves
-            beginnings: tokens, logprobs and number of a response that is under way, where each row is one
+            max_tokens: the most new tokens of a response; None: as many as sampling.max_response_tokens leaves
+            beginnings: where each row continues a response, the tokens, logprobs and number of that response
         """
         columns = collate_fn([self.dataset[p.row] for p in prompts])
         count = len(prompts)
-        # no "_" in it: verl makes row keys of it, {uid}_{session}_{index}
+        # verl makes row keys of it, {uid}_{session}_{index}, so it must not contain "_"
         columns["uid"] = np.array([uuid4().hex for _ in prompts], dtype=object)
         columns["draw_key"] = np.array([seeds.key64(self.seed, *purpose, step)] * count, dtype=object)
         columns["prompt_key"] = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=object)
@@ -105,10 +105,11 @@ class PromptSource:
 
 
 class SeededSingleTurn(AgentLoopBase):
-    """Samples one response to one prompt, from its beginning or from where an earlier step cut it off, and grades it.
+    """Samples and grades one response to one prompt, or continues one that an earlier step cut off.
 
-    ``draw_key`` and ``part`` come with the prompt (see :meth:`PromptSource.batch`); validation prompts have none, and
-    use one key for every step, so that changes of their accuracy come from the policy. Only the CPU rollout reads keys.
+    ``draw_key`` and ``part`` come with the prompt (see :meth:`PromptSource.batch`). Validation prompts have neither.
+    They use one key in every step, so that changes of their accuracy come from the policy. Only the CPU rollout reads
+    keys.
     """
 
     def __init__(self, *arguments: object, **options: object) -> None:
@@ -116,7 +117,7 @@ class SeededSingleTurn(AgentLoopBase):
         chats.prepare(self.tokenizer, self.config.bapo.config)
 
     async def run(self, sampling_params: Json, **row: Any) -> AgentLoopOutput:
-        """Sample and grade a response to ``row``'s prompt. Raises ValueError for a prompt that is empty or too long."""
+        """Sample and grade a response to the prompt of ``row``. Raises ValueError for an empty or too long prompt."""
         longest = self.rollout_config.response_length
         prompt_ids, pictures = await self.loop.run_in_executor(
             None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]
@@ -128,10 +129,10 @@ class SeededSingleTurn(AgentLoopBase):
             )
         part = row.get("part") or {}
         beginning, logprobs = list(part.get("tokens", ())), list(part.get("logprobs", ()))
-        parameters = self._seeded(sampling_params, row)
+        parameters = self._parameters(sampling_params, row)
         if beginning or part.get("max_tokens"):
-            rest = longest - len(beginning)
-            parameters["max_tokens"] = min(rest, part.get("max_tokens") or rest)
+            room = longest - len(beginning)
+            parameters["max_tokens"] = min(room, part.get("max_tokens") or room)
         metrics: Json = {}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
@@ -141,9 +142,9 @@ class SeededSingleTurn(AgentLoopBase):
                 image_data=pictures or None,
             )
         metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
-        tokens = images.ended([*beginning, *output.token_ids][:longest], self.processor, self.tokenizer)
+        tokens = images.end_at_mark([*beginning, *output.token_ids][:longest], self.processor, self.tokenizer)
         reward, record = await self.loop.run_in_executor(
-            None, self.graded, tokens, row["reward_model"]["ground_truth"], row["extra_info"]["id"]
+            None, self.grade, tokens, row["reward_model"]["ground_truth"], row["extra_info"]["id"]
         )
         return AgentLoopOutput(
             prompt_ids=prompt_ids,
@@ -157,14 +158,14 @@ class SeededSingleTurn(AgentLoopBase):
             extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": record},
         )
 
-    def graded(self, tokens: list[int], ground_truth: str, problem: str) -> tuple[float, Json]:
-        """Return the reward of a response by the task's own verifier, 0 or 1, and what is recorded beside it."""
+    def grade(self, tokens: list[int], ground_truth: str, problem: str) -> tuple[float, Json]:
+        """Return the reward of a response by the task's verifier, 0 or 1, and what is recorded beside it."""
         start, text = time.perf_counter(), self.tokenizer.decode(tokens, skip_special_tokens=True)
         verdict = tasks.get(self.config.bapo.config.task.name).verify(text, ground_truth)
         overloaded, seconds = int(verdict.reason == OVERLOADED), time.perf_counter() - start
         return float(verdict.correct), {"problem": problem, "overloaded": overloaded, "seconds": seconds}
 
-    def _seeded(self, sampling_params: Json, row: Json) -> Json:
+    def _parameters(self, sampling_params: Json, row: Json) -> Json:
         parameters = dict(sampling_params)
         if ends := chats.more_ends(self.tokenizer):
             parameters["stop_token_ids"] = list(ends)
@@ -177,9 +178,9 @@ class SeededSingleTurn(AgentLoopBase):
 
 
 class MethodReplayBuffer(ReplayBuffer):
-    """verl's replay buffer: hands every training batch to the method, and notices when a worker has died.
+    """Takes training batches from the method in place of verl's own, and notices when a worker has died.
 
-    ``build_batch`` waits for the step's rollout and returns the batch to train on, whatever verl's own batch size is.
+    ``build_batch`` waits for the step's rollout and returns the batch to train on, of any size.
     """
 
     def __init__(self, build_batch: Callable[[], KVBatchMeta]) -> None:
@@ -194,15 +195,15 @@ class MethodReplayBuffer(ReplayBuffer):
         return self.build_batch(), {}
 
     def collect(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
-        """Wait for ``batch_size`` prompts of a partition to be finished."""
+        """Wait until ``batch_size`` prompts of a partition are finished, and return their rows."""
         return super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         if time.monotonic() - self._last_look > LOOK:
             self._last_look = time.monotonic()
-            # raises RayActorError, with the reason, where one has died: its prompts would stay "running" for ever
             ready, _ = ray.wait(
                 [w.__ray_ready__.remote() for w in self.watched], num_returns=len(self.watched), timeout=1
             )
+            # raises RayActorError with the reason where a worker has died, whose prompts would never finish
             ray.get(ready)
         return super()._wait_for_next_poll(partition_id, last_debug_time)

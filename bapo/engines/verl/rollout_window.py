@@ -1,4 +1,4 @@
-"""The rollouts of a window: of the running step, and of the coming ones that the same alpha serves."""
+"""The rollouts of a window: of the running step, and of coming steps whose rollout policy is the same."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from bapo.store.files import Json, read_json, write_text
 class StepRollout:
     """Holds the finished rollout of one step.
 
-    submission: what its rows are responses to
+    submission: the prompts that its rows answer
     entries: keys and tags of the rows, which lie in TransferQueue
-    seconds: the step's share of the time, by its tokens
-    passed: the seconds that passed in this step: those of all steps in the first one of a window, 0 in the others
+    seconds: this step's share of the window's time, by its tokens
+    passed: seconds that this step waited: for the whole window in its first step, 0 in the others
     """
 
     submission: Submission
@@ -62,7 +62,7 @@ class RolloutWindow:
         return step in self.finished
 
     def submit(self, prompts: Mapping[int, list[Prompt]], group_size: int, budget: int | None) -> None:
-        """Have prompts answered.
+        """Submit prompts to the rollout engine.
 
         Args:
             prompts: by step
@@ -70,14 +70,14 @@ class RolloutWindow:
             budget: tokens after which a response is cut off; None: no limit
         """
         self._start = time.perf_counter()
-        for step, drawn in prompts.items():
-            rows, self.under_way[step] = self.source.batch(drawn, group_size, step, ("rollout",), budget)
+        for step, step_prompts in prompts.items():
+            rows, self.under_way[step] = self.source.batch(step_prompts, group_size, step, ("rollout",), budget)
             self._submit(rows)
 
     def take(self, step: int, prompts: list[Prompt]) -> StepRollout:
-        """Return the rollout of a step, once all that are under way have finished.
+        """Return the rollout of a step, once all rollouts under way have finished.
 
-        Raises RuntimeError if it is of other prompts than those that the step has drawn.
+        Raises RuntimeError if its prompts are not those that the step has drawn.
         """
         if self.under_way:
             self._wait(step)
@@ -88,7 +88,7 @@ class RolloutWindow:
         return rollout
 
     def _wait(self, step: int) -> None:
-        """Raises RuntimeError if a response is missing: no checkpoint may hold a rollout that no step can take."""
+        """Wait for the rollouts under way. Raises RuntimeError for a missing response, before any checkpoint has it."""
         count = sum(len(submission.prompts) for submission in self.under_way.values())
         meta, _ = self._collect(step, TRAIN, count)
         passed = time.perf_counter() - self._start
@@ -106,7 +106,7 @@ class RolloutWindow:
 
     # ------------------------------------------------------------------ checkpoints
     def save(self, path: Path) -> None:
-        """Write the rollouts of the coming steps with their rows, if there are any."""
+        """Write the rollouts of the coming steps with their rows; without any, write nothing."""
         entries = [entry for rollout in self.finished.values() for entry in rollout.entries]
         if not entries:
             return

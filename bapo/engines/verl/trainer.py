@@ -47,7 +47,7 @@ from bapo.engines.shared.prompts import Embedder, PromptTokens
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
 from bapo.engines.shared.schedule import learning_rate
 from bapo.engines.verl import critic, images
-from bapo.engines.verl.batch_layout import LAYOUT, kept_step_logprobs, lay_out, spread
+from bapo.engines.verl.batch_layout import LAYOUT, advantages_by_token, kept_step_logprobs, lay_out
 from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import VerlRecorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
@@ -67,18 +67,18 @@ EMBEDDINGS = "embeddings.npy"
 
 
 class Stopped(Exception):
-    """The budget is used up, or somebody asked the run to stop: raised between two steps, after a checkpoint."""
+    """Raised between two steps, after a checkpoint, when the budget is used up or the run was asked to stop."""
 
 
 class MethodTrainer(ResumableTrainer):
-    """Trains one run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
+    """Trains one run. ``config.bapo`` holds its configuration in this project's keys, and its folder."""
 
     total_training_steps: int  # verl's
     steps_per_epoch: int
 
     def __init__(self, config: DictConfig) -> None:
         super().__init__(config)
-        # the running step has a sampler, the groups of its rollout and a batch
+        # the sampler, the groups of the rollout and the batch of the running step
         self.sampler: VerlStepSampler
         self.fresh: list[Group] = []
         self.batch = Batch([])
@@ -112,17 +112,17 @@ class MethodTrainer(ResumableTrainer):
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = VerlRecorder(self.run, self.method, budget)
         self.window = RolloutWindow(self.source, self._submit_batch_to_rollout, self.replay_buffer.collect)
-        # our stream goes through the problems again and again; verl counts epochs only to end the loop
+        # the stream repeats the problems without end, and verl counts epochs only to end its loop
         self.total_training_steps, self.steps_per_epoch = budget.most, max(1, self.steps_per_epoch)
         with open_dict(self.config):
             self.config.trainer.total_epochs = budget.most + 1
 
     @cached_property
     def sampling(self) -> VerlSetup:
-        """Return what the samplers of all steps share, once verl has made its workers."""
+        """Return what the samplers of all steps share. verl must have made its workers."""
         s, rollout = self.run.sampling, self.config.actor_rollout_ref.rollout
         start = self.config.actor_rollout_ref.model.path
-        generation = get_generation_config(start)  # vLLM ends responses by it, too
+        generation = get_generation_config(start)  # vLLM also takes end tokens from it
         ends = models.end_tokens(self.tokenizer, generation)
         return VerlSetup(
             stream=self.source.stream,
@@ -142,28 +142,28 @@ class MethodTrainer(ResumableTrainer):
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Return the embedder. Ray's driver computes the vectors on its cores: it has no GPU, and the actor changes."""
+        """Return the embedder, which runs on the cores of this process, as the driver of Ray has no GPU."""
 
         def load() -> PreTrainedModel:
-            torch.set_num_threads(len(os.sched_getaffinity(0)))  # Ray gives its workers one
+            torch.set_num_threads(len(os.sched_getaffinity(0)))  # Ray gives its workers one thread
             config, start = self.run.copy(), self.config.actor_rollout_ref.model.path  # the model before training
-            config.model.attention = "sdpa"  # others may need a GPU
+            config.model.attention = "sdpa"  # other implementations may need a GPU
             return models.load(Path(start), config, torch.device("cpu"))[0]
 
         return Embedder(load, [self.with_tokens(p) for p in self.source.by_id.values()], self.folder / EMBEDDINGS)
 
     def with_tokens(self, prompt: Prompt) -> Prompt:
-        """Return the same prompt as the torch engine has it."""
+        """Return the prompt with its ``PromptTokens``, as the torch engine has it."""
         messages = self.train_dataset[prompt.row]["raw_prompt"]
         tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
-        inputs = images.prepared(self.processor, pictures)
+        inputs = images.prepare(self.processor, pictures)
         return Prompt(prompt.id, PromptTokens(tuple(tokens), self.source.ground_truths[prompt.row], inputs))
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
         self.tracker = Tracking(self.run, self.folder, self.identity, self.recorder.rows[STEPS])
-        if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
+        if self.recorder.finished(self.global_steps):  # the run was killed after its last checkpoint
             self.total_training_steps = self.global_steps
         try:
             super().fit(agent_loop_manager)
@@ -173,7 +173,7 @@ class MethodTrainer(ResumableTrainer):
             finally:
                 self.tracker.finish()
             if self.recorder.finished(self.global_steps):
-                (self.folder / EMBEDDINGS).unlink(missing_ok=True)  # large, and only a resumed run reads it
+                (self.folder / EMBEDDINGS).unlink(missing_ok=True)  # it is large, and only a resumed run reads it
 
     # ------------------------------------------------------------------ before the rollout
     def on_init_end(self) -> None:
@@ -184,7 +184,7 @@ class MethodTrainer(ResumableTrainer):
             self._load_rollout_policy(self.global_steps + 1)
 
     def _load_rollout_policy(self, step: int) -> None:
-        """alpha of the coming step, in the rollout engine (Algorithm 1, lines 3-5)."""
+        """Give the rollout engine the alpha of ``step``, the coming one (Algorithm 1, lines 3-5)."""
         current = step - 1
         if self.method.syncs_rollout_policy(step):
             self.rollout_version = current
@@ -195,14 +195,14 @@ class MethodTrainer(ResumableTrainer):
         self._prepare_rollout(step)
 
     def _prepare_rollout(self, step: int) -> None:
-        """Have alpha in the rollout engine, unless the step has its rollout already."""
+        """Give the rollout engine alpha, or let it sleep where the step has its rollout already."""
         if step in self.window:
-            self.sampling.weights.rest()
+            self.sampling.weights.sleep()
         else:
             self.sampling.weights.load(self.rollout_version, step - 1)
 
     def on_sample_end(self) -> None:
-        self.sampling.weights.rest()
+        self.sampling.weights.sleep()
 
     def on_validate_begin(self) -> None:
         if self.recorder.probes:
@@ -221,20 +221,21 @@ class MethodTrainer(ResumableTrainer):
             self.actor_rollout_wg.reset_reference()
             self.reference_moved = True
         self.prompts = self.method.draw_prompts(step, self.sampler)
-        self._prepare_rollout(step)  # the method may have had something scored
+        self._prepare_rollout(step)  # again, because the method may have put the engine to sleep to score responses
         if step not in self.window:
             self.window.submit({step: self.prompts} | self._coming_prompts(), self.run.train.group_size, budget)
 
     def _coming_prompts(self) -> dict[int, list[Prompt]]:
-        """Return the prompts of the coming steps that alpha serves, too, by step, while it still is the current policy.
+        """Return the prompts, by step, of the coming steps that have the same alpha as this one.
 
-        None without ``verl.rollout_window``; with images, whose pixels would fill the memory; and for a run whose
-        budget, or a method whose prompts, depend on what will be seen. The stream stays where it is: each step draws.
+        There are none without ``verl.rollout_window`` or where alpha is not the current policy. There are none for
+        images, whose pixels would fill the memory, nor where the method's prompts or the run's budget depend on later
+        results. The stream is left where it was, as each step draws its prompts again.
         """
         step, method, stream = self.global_steps, self.method, self.source.stream
-        known = method.draws_next_prompts and self.recorder.budget.unit == "steps" and not self.sampling.task.images
-        serves = method.delays_rollout_policy and self.rollout_version == step - 1
-        if not (self.run.verl.rollout_window and known and serves):
+        foreseen = method.draws_next_prompts and self.recorder.budget.unit == "steps" and not self.sampling.task.images
+        shared = method.delays_rollout_policy and self.rollout_version == step - 1
+        if not (self.run.verl.rollout_window and foreseen and shared):
             return {}
         position, prompts = stream.position, dict[int, list[Prompt]]()
         for coming in range(step + 1, self.total_training_steps + 1):
@@ -246,7 +247,7 @@ class MethodTrainer(ResumableTrainer):
 
     # ------------------------------------------------------------------ after the rewards
     def _build_batch(self) -> KVBatchMeta:
-        """Wait for the step's rollout, and make the batch to train on from its groups."""
+        """Wait for the step's rollout, and return the rows of the batch to train on."""
         rollout, costs = self.window.take(self.global_steps, self.prompts), self.sampler.costs
         self.charged = rollout.seconds - rollout.passed
         costs.seconds["rollout"] += rollout.seconds
@@ -254,12 +255,12 @@ class MethodTrainer(ResumableTrainer):
         with costs.timed("rollout"):
             self.fresh = self.sampler.fresh(rollout.meta, rollout.submission)
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
-        # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
+        # verl's step needs rows: for an empty batch it gets one group, with which _update_actor does nothing
         groups = self.batch.groups or self.fresh[:1]
         self.mismatch = {}
         delayed = self.rollout_version != self.global_steps - 1
-        # a job compares alpha behind the current policy once, to see that its push arrives: it costs copies of all
-        # weights. A coming step's rollout is of the weights that were compared in its window's first step
+        # a delayed alpha is compared once a job, to see that its push arrives, as this copies all weights. Later steps
+        # of a window are not compared, because their rollouts are of the weights of its first step
         if rollout.passed and not (delayed and self.compared_delayed):
             self.compared_delayed |= delayed
             with marked_timer("compare", self.timing_raw):
@@ -269,7 +270,7 @@ class MethodTrainer(ResumableTrainer):
 
     # ------------------------------------------------------------------ the update
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: object, **__: object) -> KVBatchMeta:
-        """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
+        """Order and pad the rows so that each mini-batch is balanced over the ranks. verl would mix mini-batches."""
         self.layout = layout = lay_out(
             self.method, self.parts, self.run.train, self.ranks(), self.global_steps, self.batch.phase
         )
@@ -287,26 +288,26 @@ class MethodTrainer(ResumableTrainer):
         return max(group._dispatch_info["actor"]) + 1
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Where the method keeps log-probabilities, they take the place of those that verl writes; padding has none."""
+        """Replace verl's log-probabilities by those that the method keeps, if it does; padding keeps verl's."""
         batch = super()._compute_old_log_prob(batch, metrics)
         if self.method.keeps_step_logprobs:
-            logprobs, places = kept_step_logprobs(self.parts), self.layout.order
-            rows = [(key, logprobs[i]) for key, i in zip(batch.keys, places, strict=True) if i < len(logprobs)]
+            logprobs, order = kept_step_logprobs(self.parts), self.layout.order
+            rows = [(key, logprobs[i]) for key, i in zip(batch.keys, order, strict=True) if i < len(logprobs)]
             fields = list_of_dict_to_tensordict([{"old_log_probs": values} for _, values in rows])
             tq.kv_batch_put(keys=[key for key, _ in rows], partition_id=batch.partition_id, fields=fields)
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """A method knows more of its groups than verl's rows, so its advantages stand in the layout already."""
+        """Write the advantages into the rows: the critic's, or those that the method has put into the layout."""
         fields = ["response_mask", *(["rm_scores", "values"] if self.use_critic else [])]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         if self.use_critic:
             estimated, critic_metrics = critic.advantages(self.method, rows)
             metrics.update(critic_metrics)
         else:
-            mask = rows["response_mask"]
             assert self.layout.advantages is not None
-            values = response_to_nested(spread(self.layout.advantages, rows.to_padded_tensor()["response_mask"]), mask)
+            padded_mask = rows.to_padded_tensor()["response_mask"]
+            values = response_to_nested(advantages_by_token(self.layout.advantages, padded_mask), rows["response_mask"])
             estimated = TensorDict({"advantages": values, "returns": values}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=estimated)
 
@@ -328,13 +329,13 @@ class MethodTrainer(ResumableTrainer):
         return batch
 
     def _require_finite(self, metrics: dict, part: str) -> None:
-        """verl leaves out an update whose gradient is not finite, with a line in its log."""
+        """Raise RuntimeError for a gradient that is not finite; verl would skip the update and only log it."""
         if not np.isfinite(metrics.get(f"{part}/grad_norm", 0.0)):
             raise RuntimeError(f"step {self.global_steps}: the {part}'s gradient is not finite")
 
     # ------------------------------------------------------------------ what is recorded
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
-        """Run verl's step and record what it cost: with a budget that decides whether the run ends."""
+        """Run verl's step and record its costs, which decide whether a run with a budget ends."""
         batch = super().step(metrics, timing_raw)
         trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
         update = update_metrics(metrics) if trained else {}
@@ -358,7 +359,7 @@ class MethodTrainer(ResumableTrainer):
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: object, **kwargs: object
     ) -> dict[str, float]:
-        """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
+        """Record the accuracy of the probed prompts, whose samples verl hands over all at once."""
         infos = dict(reward_extra_infos_dict)
         infos.pop("seconds", None)
         records.warn(int(sum(infos.pop("overloaded", ()))), f"step {self.global_steps}, validation", self._say)
@@ -370,7 +371,7 @@ class MethodTrainer(ResumableTrainer):
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         self._end_commit(wait=False)
-        timing_raw["step"] += self.charged  # of the rollout's time, which passed in the first step of its window
+        timing_raw["step"] += self.charged  # this step pays its share of the rollout time of its window
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         row = self.recorder.end_step(global_steps, self.batch, self.sampler.costs.seconds, timing_raw, metrics)
         numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
@@ -389,6 +390,6 @@ class MethodTrainer(ResumableTrainer):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
-        if not self.clock.longest_step:  # the validation before the first step is none
+        if not self.clock.longest_step:  # the validation before the first step is not part of a step
             self.clock.start()
         self.used_version = self.rollout_version

@@ -1,4 +1,4 @@
-"""A step's rows in TransferQueue: as groups for the method, and the groups of its batch as rows again."""
+"""Reads a step's rows in TransferQueue as groups for the method, and writes the groups of its batch as rows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from bapo.engines.verl import images
 from bapo.engines.verl.rollout import Submission
 from bapo.store.files import Json
 
-TRAIN = "train"  # verl's partition of TransferQueue
-Entry = tuple[str, Json]  # a row's key and its tag
+#: verl's partition of TransferQueue
+TRAIN = "train"
+#: a row's key and its tag
+Entry = tuple[str, Json]
 
 
 @dataclass(frozen=True)
 class FinishedRows:
-    """Holds a group's finished rows of the running step; another group of the same responses gets its own.
+    """Holds the finished rows of a group of the running step.
 
-    prompt_id, rewards: what the rows say, which a method may change in its groups
+    prompt_id, rewards: as the rows have them; a method may change both in its groups
     tags: of each row, by its key
     """
 
@@ -41,8 +43,8 @@ class FinishedRows:
 class StepRows:
     """Keeps the rows that the rollout of the running step has written.
 
-    finished: by ``Samples.rows``
-    prompt_tokens: by the id of a prompt
+    finished: rows of a group, by its ``Samples.rows``
+    prompt_tokens: number of tokens, by the id of a prompt
     """
 
     def __init__(self, dataset: RLHFDataset, tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin) -> None:
@@ -50,7 +52,7 @@ class StepRows:
         self.begin_step()
 
     def begin_step(self) -> None:
-        """Forget the rows of the step before, which verl has removed."""
+        """Forget the rows of the previous step, which verl has removed."""
         self.finished: dict[tuple[str, ...], FinishedRows] = {}
         self.prompt_tokens: dict[str, int] = {}
 
@@ -73,7 +75,7 @@ class StepRows:
         order = [key for keys in submission.by_uid(meta.keys).values() for key in keys]
         fields = ["responses", "rollout_log_probs", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=order, partition_id=TRAIN, select_fields=fields)
-        # a nested tensor looks through all its rows for each one that is read
+        # unbind, because reading a single row of a nested tensor goes through all of them
         responses, logprobs, scores = ([row.numpy() for row in data[field].unbind()] for field in fields[:3])
         groups = []
         for number, prompt in enumerate(prompts.values()):
@@ -84,20 +86,20 @@ class StepRows:
             self.finished[samples.rows] = FinishedRows(prompt.id, rewards.tolist(), {k: tags[k] for k in keys})
             self.prompt_tokens[prompt.id] = tags[keys[0]]["prompt_len"]
             groups.append(Group(prompt, rewards, step, version, samples, origin))
-        graded = [e["reward_extra_info"] for e in data["extra_fields"]]
-        costs.seconds["reward"] += sum(g["seconds"] for g in graded)
-        costs.overloaded += sum(g["overloaded"] for g in graded)
+        gradings = [e["reward_extra_info"] for e in data["extra_fields"]]
+        costs.seconds["reward"] += sum(g["seconds"] for g in gradings)
+        costs.overloaded += sum(g["overloaded"] for g in gradings)
         return groups
 
     # ------------------------------------------------------------------ groups to rows
     def batch(self, groups: list[Group]) -> KVBatchMeta:
-        """Return rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
+        """Return the rows of a batch in the order of the groups, and remove the step's other rows."""
         unused = dict(self.finished)
-        tags_of_groups = [self._taken_tags(group, unused) for group in groups]
-        new = iter(self.put([g for g, tags in zip(groups, tags_of_groups, strict=True) if tags is None]))
+        tags_of_groups = [self._take_tags(group, unused) for group in groups]
+        new_rows = iter(self.put([g for g, tags in zip(groups, tags_of_groups, strict=True) if tags is None]))
         batch: dict[str, Json] = {}
         for group, tags in zip(groups, tags_of_groups, strict=True):
-            batch |= dict(islice(new, group.size)) if tags is None else tags
+            batch |= dict(islice(new_rows, group.size)) if tags is None else tags
         self.discard([key for rows in self.finished.values() for key in rows.tags if key not in batch])
         return KVBatchMeta(partition_id=TRAIN, keys=list(batch), tags=list(batch.values()))
 
@@ -106,31 +108,31 @@ class StepRows:
             tq.kv_clear(keys=keys, partition_id=TRAIN)
 
     @staticmethod
-    def _taken_tags(group: Group, unused: dict[tuple[str, ...], FinishedRows]) -> dict[str, Json] | None:
-        """Take a group's rows, if they are this step's and say what it says; None for all others."""
+    def _take_tags(group: Group, unused: dict[tuple[str, ...], FinishedRows]) -> dict[str, Json] | None:
+        """Take a group's rows out of ``unused`` and return their tags; None unless the rows agree with the group."""
         rows = unused.get(group.samples.rows)
         if rows is None or (rows.prompt_id, rows.rewards) != (group.prompt.id, group.rewards.tolist()):
             return None
         return unused.pop(group.samples.rows).tags
 
     def put(self, groups: list[Group]) -> list[Entry]:
-        """Put new rows for groups, in their order, all at once: each call goes through several of Ray's processes."""
+        """Write new rows for groups, in their order. Few calls are made, as each passes several of Ray's processes."""
         if not groups:
             return []
         template = self._template()
         rows = [row for group in groups for row in self._rows(group, *template)]
-        for names in dict.fromkeys(frozenset(row) for _, row in rows):  # prompts may differ in whether they have images
-            part = [(entry, row) for entry, row in rows if frozenset(row) == names]
+        for names in dict.fromkeys(frozenset(row) for _, row in rows):  # only some prompts may have images
+            alike = [(entry, row) for entry, row in rows if frozenset(row) == names]
             tq.kv_batch_put(
-                keys=[key for (key, _), _ in part],
+                keys=[key for (key, _), _ in alike],
                 partition_id=TRAIN,
-                fields=list_of_dict_to_tensordict([row for _, row in part]),
-                tags=[tag for (_, tag), _ in part],
+                fields=list_of_dict_to_tensordict([row for _, row in alike]),
+                tags=[tag for (_, tag), _ in alike],
             )
         return [entry for entry, _ in rows]
 
     def _rows(self, group: Group, template: Json, tag: Json) -> Iterator[tuple[Entry, Json]]:
-        """Yield new rows of a group; what a method does not keep is taken from a row of this step, if there is one."""
+        """Yield new rows of a group. A field that a method does not keep comes from a row of this step, if any."""
         name = uuid.uuid4().hex
         data = self.dataset[group.prompt.row]
         from_data = {field: value for field, value in data.items() if field in template}
@@ -166,7 +168,7 @@ class StepRows:
             yield (f"{name}_{i}_0", tag | description), template | from_data | row
 
     def _template(self) -> tuple[Json, Json]:
-        """Return (fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
+        """Return (fields, tag) of some row of this step, or the least that verl needs where there is none."""
         if not self.finished:
             return {}, {"status": "success"}
         key, tag = next(iter(next(iter(self.finished.values())).tags.items()))
@@ -175,7 +177,7 @@ class StepRows:
 
 
 def samples_of(responses: list[np.ndarray], logprobs: list[np.ndarray]) -> Samples:
-    """Return responses of different lengths as one padded block."""
+    """Return responses of different lengths as one padded block. responses, logprobs: one array [L] each."""
     lengths = np.array([len(r) for r in responses], dtype=np.int32)
     tokens = np.zeros((len(responses), int(lengths.max())), dtype=np.int32)
     values = np.zeros(tokens.shape, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""A mix-in for verl's training worker: the method's loss, and other policies than the current one, shard by shard."""
+"""A mix-in for verl's training worker: the method's loss, the delayed rollout policy and the reference, by shards."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from bapo.engines.verl.learner import policy_loss, warm_up
 from bapo.gpu import allocation
 from bapo.validate import plain
 
-if TYPE_CHECKING:  # what the mix-in counts on: the class behind it in the bases
+if TYPE_CHECKING:  # the mix-in is used in front of this class
     from verl.workers.engine_workers import ActorRolloutRefWorker as MixedIn
 else:
     MixedIn = object
 
 CURRENT, DELAYED = "current", "delayed"
 ALPHA, REFERENCE = "rollout_policy", "reference"
-#: bytes: each tensor of a block begins at a multiple, whatever its type
+#: each tensor in a block of host memory begins at a multiple of so many bytes, which suits every type
 ALIGNED = 64
 
 
 def local(parameter: Tensor) -> Tensor:
-    """Return this rank's shard of an FSDP2 parameter; the whole tensor if nothing is sharded."""
+    """Return this rank's shard of an FSDP2 parameter, or the whole tensor if it is not sharded."""
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
@@ -48,14 +48,14 @@ def _wait() -> None:
 
 
 def shards_of(module: nn.Module, ranks: int = 1) -> list[Tensor]:
-    """Return this rank's shard of every parameter; the whole parameter where one rank holds the model.
+    """Return this rank's shard of every parameter, or the whole parameters where one rank holds the model.
 
-    FSDP2 leaves what it last gathered in the parameters' place, and verl copies a model to host memory without waiting
-    for the end: both are undone first.
+    FSDP2 may have left gathered parameters in place, and verl may still be copying the model to host memory. The
+    parameters are sharded again first, and the copies awaited.
     """
-    for part in module.modules():
-        if isinstance(part, FSDPModule):
-            part.reshard()
+    for submodule in module.modules():
+        if isinstance(submodule, FSDPModule):
+            submodule.reshard()
     _wait()
     shards = []
     for name, parameter in module.named_parameters():
@@ -68,10 +68,10 @@ def shards_of(module: nn.Module, ranks: int = 1) -> list[Tensor]:
 
 
 def host_space(shards: Sequence[Tensor], pinned: bool) -> list[Tensor]:
-    """Return tensors of the shards' types and shapes [...] with any content, in one block of host memory.
+    """Return tensors of the shards' types and shapes [...], without values, in one block of host memory.
 
-    pinned: CUDA pins the block as it is. torch's own pinned memory would take for each tensor the next power of two of
-    bytes, nearly twice as much for some models. Nothing ever unpins it, so it must live as long as the process.
+    pinned: whether CUDA pins the block. torch's own pinned memory would round each tensor up to a power of two, nearly
+    twice the bytes of some models. Nothing unpins the block, so it must live as long as the process.
     """
     sizes = [ALIGNED * -(-s.nbytes // ALIGNED) for s in shards]
     block = torch.empty(sum(sizes), dtype=torch.uint8)
@@ -82,9 +82,9 @@ def host_space(shards: Sequence[Tensor], pinned: bool) -> list[Tensor]:
 
 
 def host_copies(shards: Sequence[Tensor], into: Sequence[Tensor] = ()) -> list[Tensor]:
-    """Return copies in host memory: a GPU's in pinned memory, which it reads and writes several times as fast.
+    """Return copies in host memory, which is pinned for shards on a GPU, as copying is then several times as fast.
 
-    into: earlier copies of the same shards, which are written over, because pinning takes longer than copying.
+    into: earlier copies of the same shards, which are overwritten, because pinning takes longer than copying.
     """
     copies = [*into] or host_space(shards, pinned=any(s.is_cuda for s in shards))
     with torch.no_grad():
@@ -103,14 +103,18 @@ def put(module: nn.Module, values: Sequence[Tensor], ranks: int = 1) -> None:
 
 
 @contextmanager
-def swapped(
-    module: nn.Module, values: Sequence[Tensor], ranks: int = 1, spare: list[Tensor] | None = None
+def swap_weights(
+    module: nn.Module, values: Sequence[Tensor], ranks: int, spare: list[Tensor] | None = None
 ) -> Iterator[None]:
-    """Give the module other weights within the block; its own come back whatever happens in it.
+    """Give the module other weights within the block, and its own weights back after it, also after an error.
 
-    What runs within may move the model, so that its shards lie elsewhere afterwards. values: a tensor for each of this
-    rank's shards; ranks: processes that share the model; spare: where its own lie meanwhile; empty at first, filled
-    here.
+    What runs in the block may move the model's shards elsewhere.
+
+    Args:
+        module: the model
+        values: a tensor for each of this rank's shards
+        ranks: processes that share the model
+        spare: the tensors that hold its own weights meanwhile; an empty list is filled for the next call
     """
     current = host_copies(shards_of(module, ranks), spare or ())
     if spare is not None:
@@ -123,10 +127,10 @@ def swapped(
 
 
 class MethodWorker(MixedIn):
-    """Comes before ``ActorRolloutRefWorker`` in a class's bases.
+    """Adds the method's loss and other policies to ``ActorRolloutRefWorker``, which follows it in a class's bases.
 
-    alpha is kept as a copy of this rank's own shards in host memory, so no rank ever holds a full model. It is pushed
-    to the rollout engine by putting it in the parameters' place for the time of verl's own ``update_weights``.
+    alpha is a copy of this rank's shards in host memory, so no rank holds a full model. To push it to the rollout
+    engine, the worker puts it in place of the parameters during verl's ``update_weights``.
     """
 
     _snapshot: Sequence[Tensor] = ()
@@ -134,7 +138,7 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        # verl patches a class of trl, where that is installed, which trl 1.x no longer has
+        # where trl is installed, verl would patch a class that trl 1.x no longer has
         monkey_patch.is_trl_available = lambda: False
         super().init_model()
         if hasattr(self.actor.engine.module.config, "vision_config"):
@@ -154,7 +158,7 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def act_as(self, which: str) -> None:
-        """Set whose weights ``update_weights`` pushes and ``compute_log_prob`` scores with: CURRENT or DELAYED."""
+        """Choose the policy that ``update_weights`` pushes and ``compute_log_prob`` scores with: CURRENT or DELAYED."""
         self._acting = which
 
     @cached_property
@@ -162,10 +166,10 @@ class MethodWorker(MixedIn):
         return []
 
     def _policy(self) -> AbstractContextManager[None]:
-        """Give the policy alpha's weights for a while, if that is asked for."""
+        """Return a context in which the policy has the weights that :meth:`act_as` has chosen."""
         if self._acting == CURRENT:
             return nullcontext()
-        return swapped(self.actor.engine.module, self._snapshot, self.world_size, self._spare)
+        return swap_weights(self.actor.engine.module, self._snapshot, self.world_size, self._spare)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> object:
@@ -179,26 +183,26 @@ class MethodWorker(MixedIn):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """Make verl's update, with mini-batches of the size that the batch was laid out for."""
+        """Make verl's update with the size of mini-batches that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().update_actor(data)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def parameter_count(self) -> int:
-        """Count the whole model's parameters, not this rank's shards."""
+        """Count the parameters of the whole model."""
         return sum(p.numel() for p in self.actor.engine.module.parameters())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset_reference(self) -> None:
-        """Set pi_ref to pi_theta_t. Both are sharded alike; the reference may be of another type and elsewhere."""
+        """Set pi_ref to pi_theta_t. Both have the same shards; the reference may have another type and device."""
         put(self.ref.engine.module, self._shards(), self.world_size)
 
     # ------------------------------------------------------------------ checkpoints
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_shards(self, folder: str, which: str) -> None:
-        """Write this rank's shards of a policy beside the current one. which: ALPHA or REFERENCE."""
+        """Write this rank's shards of another policy than the current one. which: ALPHA or REFERENCE."""
         values = self._snapshot if which == ALPHA else shards_of(self.ref.engine.module, self.world_size)
-        # what lies in host memory, as both do on GPUs, is written from there
+        # on GPUs both policies lie in host memory, where cpu() makes no copy
         save_file({str(i): s.cpu().contiguous() for i, s in enumerate(values)}, self._file(folder, which))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -218,10 +222,10 @@ class MethodWorker(MixedIn):
 
 
 class GPUMethodWorker(MethodWorker, ActorRolloutRefWorker):
-    """Runs on GPUs, with a share of the processors for each rank."""
+    """Runs on GPUs, and gives each rank an equal share of the processors."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        # Ray gives its workers one thread; with offload_policy the optimiser's step is the processor's
+        # Ray gives its workers one thread, but with offload_policy the processor makes the optimiser's step
         torch.set_num_threads(max(1, allocation.cpus() // self.world_size))
         super().init_model()

@@ -123,7 +123,7 @@ def test_a_text_row_of_a_text_model_has_plain_positions() -> None:
 def test_a_response_ends_where_it_draws_a_placeholder(parts) -> None:
     tokenizer, processor = parts
     mark, end = processor.image_token_id, tokenizer.eos_token_id
-    assert images.ended([20, 21, end], processor, tokenizer) == [20, 21, end]
-    assert images.ended([20, mark, 21, mark], processor, tokenizer) == [20, end]
-    assert images.ended([mark], processor, tokenizer) == [end]
-    assert images.ended([20, mark], None, tokenizer) == [20, mark]  # a text model has no such tokens
+    assert images.end_at_mark([20, 21, end], processor, tokenizer) == [20, 21, end]
+    assert images.end_at_mark([20, mark, 21, mark], processor, tokenizer) == [20, end]
+    assert images.end_at_mark([mark], processor, tokenizer) == [end]
+    assert images.end_at_mark([20, mark], None, tokenizer) == [20, mark]  # a text model has no such tokens

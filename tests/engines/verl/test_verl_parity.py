@@ -43,7 +43,14 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group
 from bapo.engines.shared.loss_inputs import Denominators
 from bapo.engines.torch.learner import MetricMeans
-from bapo.engines.verl.batch_layout import LAYOUT, has_token_advantages, kept_step_logprobs, lay_out, marks_of, spread
+from bapo.engines.verl.batch_layout import (
+    LAYOUT,
+    advantages_by_token,
+    has_token_advantages,
+    kept_step_logprobs,
+    lay_out,
+    marks_of,
+)
 from bapo.engines.verl.learner import policy_loss, terms_of_responses
 
 WITHOUT_KL = {"entropy_coef": 0.01}
@@ -100,7 +107,8 @@ def verl_update(
     """(loss, gradients, advantages [N, T] of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
     layout = lay_out(method, [groups], OmegaConf.create(TRAIN), ranks, step, phase)
     whole = as_batch(padded_rows(groups, layout))
-    estimated = spread(layout.advantages, whole.select("response_mask").to_padded_tensor()["response_mask"])
+    padded_mask = whole.select("response_mask").to_padded_tensor()["response_mask"]
+    estimated = advantages_by_token(layout.advantages, padded_mask)
     whole["advantages"] = response_to_nested(estimated, whole["response_mask"])
     whole["old_log_probs"] = verl_logprobs(model, whole) if method.needs_step_policy else whole["rollout_log_probs"]
     if method.keeps_step_logprobs:

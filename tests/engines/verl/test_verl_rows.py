@@ -82,7 +82,7 @@ def test_an_engine_that_never_sleeps_is_pushed_other_weights_alone(sleeps: bool,
     weights = RolloutWeights(SimpleNamespace(act_as=lambda _: None), manager, sleeps)
     for version in (2, 2, 3):
         weights.load(version, 3)
-        weights.rest()
+        weights.sleep()
     assert made == calls.split()
 
 

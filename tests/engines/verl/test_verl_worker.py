@@ -30,7 +30,7 @@ from bapo.engines.verl.worker import (
     host_copies,
     host_space,
     shards_of,
-    swapped,
+    swap_weights,
 )
 
 RANKS = 2
@@ -77,17 +77,17 @@ def on_one_rank(rank: int, folder: str, offloaded: bool) -> None:
     news = whole(model)
     assert not any(torch.equal(a, b) for a, b in zip(alphas, news, strict=True))
 
-    with swapped(model, alpha, RANKS):
+    with swap_weights(model, alpha, RANKS):
         torch.testing.assert_close(whole(model), alphas, rtol=0, atol=0)  # what is pushed
         model._apply(torch.clone)  # param_offload moves the model away and back: its shards lie elsewhere now
     torch.testing.assert_close(whole(model), news, rtol=0, atol=0)
     torch.testing.assert_close(shards_of(model, RANKS), current, rtol=0, atol=0)
-    with pytest.raises(ConnectionError), swapped(model, alpha, RANKS):
+    with pytest.raises(ConnectionError), swap_weights(model, alpha, RANKS):
         with torch.no_grad():
             model(torch.ones(2, 6))  # scored under alpha, and gathered again
         raise ConnectionError
     torch.testing.assert_close(whole(model), news, rtol=0, atol=0)
-    with swapped(model, alpha, RANKS), torch.no_grad():
+    with swap_weights(model, alpha, RANKS), torch.no_grad():
         scores = model(torch.ones(2 * rank, 6))  # the first rank has nothing to score, but gathers with the other
     assert scores.shape == (2 * rank, 3)
     torch.testing.assert_close(whole(model), news, rtol=0, atol=0)
