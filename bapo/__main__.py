@@ -188,7 +188,7 @@ def _job(arguments: Namespace) -> int:
     config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
         needed = getattr(resources, arguments.needed)(config)
-        with allocation.begun(), devices.taken(needed["gpu"]):  # before anything of it starts CUDA
+        with allocation.job_clock(), devices.reserve(needed["gpu"]):  # before anything of it starts CUDA
             _call(arguments.work, arguments, config)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
@@ -212,7 +212,7 @@ def _sweep(arguments: Namespace) -> int:
         return 0
     # a trial's parameters change nothing of what its runs need
     gpus = resources.training(files.check(sweep, settings))["gpu"] or 0
-    with allocation.begun(), devices.taken(gpus):
+    with allocation.job_clock(), devices.reserve(gpus):
         worker.run_slot(sweep, settings, arguments.slot)
     return 0
 

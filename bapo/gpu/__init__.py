@@ -1,1 +1,1 @@
-"""The GPUs of this machine and what the batch system has given a job. Nothing here imports torch."""
+"""The GPUs of this machine, and what the batch system gives a job. Nothing here imports torch."""

@@ -1,7 +1,7 @@
-"""Which GPUs may be used here, and which of them a job has to itself.
+"""Finds the GPUs that may be used here, and reserves some of them for a job.
 
-A job locks a file for each of its GPUs and sees no other GPU. The locks are the kernel's: they end with the process,
-also after kill -9, and hold between all jobs of a machine, whoever started them.
+A job locks a file for each of its GPUs and sees no other GPU. The locks belong to the kernel: they end with the
+process, also after kill -9, and hold between all jobs of a machine, whoever started them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 from bapo.errors import UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-#: the folder of the locks: not TMPDIR, which a batch system makes new for each job
+#: the folder of the locks, not in TMPDIR, which a batch system may change with each job
 FOLDER = Path("/tmp/bapo-gpus")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as nvidia-smi lists it. memory: MiB; 0 where GPU and host share theirs."""
+    """Describes a GPU as nvidia-smi lists it. memory: in MiB; 0 where GPU and host share their memory."""
 
     index: str
     uuid: str
@@ -40,37 +40,37 @@ class Gpu:
 
 @cache
 def installed() -> tuple[Gpu, ...]:
-    """List the GPUs that nvidia-smi finds; none without nvidia-smi or a working driver."""
+    """Return the GPUs that nvidia-smi lists; none without nvidia-smi or a working driver."""
     if shutil.which("nvidia-smi") is None:
         return ()
     command = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         print(f"warning: no GPU is used: {error} {getattr(error, 'stdout', '')}", file=sys.stderr)
         return ()
-    rows = [[part.strip() for part in line.split(",")] for line in listed.splitlines() if line.count(",") == 2]
+    rows = [[value.strip() for value in line.split(",")] for line in listing.splitlines() if line.count(",") == 2]
     return tuple(Gpu(index, uuid, int(memory) if memory.isdigit() else 0) for index, uuid, memory in rows)
 
 
 def visible() -> list[str]:
-    """Name the GPUs that this process may use, as CUDA_VISIBLE_DEVICES does.
+    """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES.
 
-    That variable decides where it is set, as it is in a Slurm job with GPUs; elsewhere every installed GPU counts, and
-    in a Slurm job that asked for none, none.
+    That variable decides where it is set, as in a Slurm job with GPUs. Elsewhere all installed GPUs may be used, but
+    none in a Slurm job.
     """
     if VISIBLE in os.environ:
         names = [name.strip() for name in os.environ[VISIBLE].split(",")]
-        # CUDA ignores what follows a name that it does not know; -1, NoDevFiles and nothing at all stand for none
+        # CUDA ignores a name that it does not know, and all that follow; -1, NoDevFiles and an empty text mean no GPU
         valid = [name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in names]
         return list(dict.fromkeys(names[: valid.index(False)] if False in valid else names))
     return [] if "SLURM_JOB_ID" in os.environ else [gpu.index for gpu in installed()]
 
 
-def known() -> dict[str, Gpu]:
-    """Return the visible GPUs that nvidia-smi knows, by the name that CUDA_VISIBLE_DEVICES has for them.
+def known_gpus() -> dict[str, Gpu]:
+    """Return the visible GPUs that nvidia-smi lists, by their names in CUDA_VISIBLE_DEVICES.
 
-    That may be the beginning of a uuid. A part of a GPU (MIG) is not known.
+    A name may be the beginning of a uuid. Parts of a GPU (MIG) are not listed.
     """
     return {
         name: gpu
@@ -90,43 +90,43 @@ def require(count: int, present: int) -> None:
 
 
 @contextlib.contextmanager
-def taken(count: int) -> Iterator[list[str]]:
-    """Have ``count`` of the visible GPUs for this process alone, waiting for others to finish; yields their names.
+def reserve(count: int) -> Iterator[list[str]]:
+    """Reserve ``count`` of the visible GPUs for this process, waiting until they are free; yields their names.
 
-    CUDA_VISIBLE_DEVICES names them and no others, for this process and those that it starts, so this comes before
-    anything that starts CUDA. A job that asks for none sees none: with device=auto it would start CUDA on a GPU that
-    another job has. Raises UserError if there are fewer than ``count``.
+    CUDA_VISIBLE_DEVICES names only these GPUs within the block, also for child processes, so nothing may start CUDA
+    before it. With ``count`` 0 no GPU is visible, as device=auto could otherwise use a GPU of another job. Raises
+    UserError where fewer than ``count`` are visible.
     """
     names = visible() if count else []
     require(count, len(names))
-    before = {key: os.environ.get(key) for key in (VISIBLE, "CUDA_DEVICE_ORDER")}
+    previous = {key: os.environ.get(key) for key in (VISIBLE, "CUDA_DEVICE_ORDER")}
     locks = _lock(names, count) if count else {}
     os.environ[VISIBLE] = ",".join(locks)
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # nvidia-smi's; CUDA's own begins with the fastest
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order of nvidia-smi; CUDA's begins with the fastest
     try:
         yield list(locks)
     finally:
-        for key, value in before.items():
+        for key, value in previous.items():
             os.environ.pop(key, None) if value is None else os.environ.__setitem__(key, value)
         for descriptor in locks.values():
             os.close(descriptor)
 
 
 def _lock(names: Sequence[str], count: int) -> dict[str, int]:
-    """Lock ``count`` GPUs, or wait holding none, so that two waiting jobs never hold what the other one needs."""
+    """Lock ``count`` GPUs. While waiting, hold none, so that two jobs never wait for each other."""
     FOLDER.mkdir(exist_ok=True)
     with contextlib.suppress(PermissionError):  # another user made it
         FOLDER.chmod(0o1777)  # sticky: nobody removes the file of a lock that another user holds
     paths = {name: FOLDER / _lock_name(name) for name in names}
     announced = False
     while True:
-        held: dict[str, int] = {}
+        locks: dict[str, int] = {}
         for name in sorted(paths, key=paths.__getitem__):
-            if len(held) < count and (lock := _locked(paths[name])) is not None:
-                held[name] = lock
-        if len(held) == count:
-            return held
-        for descriptor in held.values():
+            if len(locks) < count and (lock := _lock_file(paths[name])) is not None:
+                locks[name] = lock
+        if len(locks) == count:
+            return locks
+        for descriptor in locks.values():
             os.close(descriptor)
         if not announced:
             print(f"waiting for {count} of the GPUs {', '.join(names)}", file=sys.stderr, flush=True)
@@ -134,11 +134,11 @@ def _lock(names: Sequence[str], count: int) -> dict[str, int]:
         time.sleep(1.0)
 
 
-def _locked(path: Path) -> int | None:
-    """Lock a file and return its descriptor; None where it is taken. It may be another user's: ``filelock`` refuses."""
+def _lock_file(path: Path) -> int | None:
+    """Lock a file and return its descriptor, or None where it is locked; ``filelock`` refuses files of other users."""
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL)
-        os.fchmod(descriptor, 0o444)  # the umask must not matter
+        os.fchmod(descriptor, 0o444)  # whatever the umask is
         os.close(descriptor)
     descriptor = os.open(path, os.O_NOFOLLOW)
     try:
@@ -150,8 +150,8 @@ def _locked(path: Path) -> int | None:
 
 
 def _lock_name(name: str) -> str:
-    """Name a GPU whatever number a job knows it by: under cgroups every Slurm job counts its own from 0."""
-    gpu = known().get(name)
-    if gpu is None and name.isdigit():  # nvidia-smi does not know it; Slurm gives it to one job at a time
+    """Name the lock of a GPU, by its uuid: under cgroups each Slurm job counts its GPUs from 0."""
+    gpu = known_gpus().get(name)
+    if gpu is None and name.isdigit():  # without nvidia-smi, Slurm has to give it to one job at a time
         return f"gpu-{name}-{os.environ.get('SLURM_JOB_ID', '')}"
     return (gpu.uuid if gpu else name).replace("/", "-")

@@ -1,7 +1,7 @@
-"""The checks of ``gpu-check`` in their order: jobs in processes, and what their files and logs must hold.
+"""The checks of ``gpu-check`` in their order: they start jobs and look at their files and logs.
 
-Its world is tiny: Countdown at smoke scale, a model that every attention kernel takes, with verl real vLLM. Only the
-last check has the size of a run.
+The jobs are tiny: Countdown at smoke scale, with a model that every attention kernel takes, and vLLM where verl trains.
+Only the last check has the size of a run.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ PACKAGES = {
     ("torch", "cuda"): "install this project again (docs/installing.md), with torch's build for CUDA",
     ("torch", "cpu"): "install this project again (docs/installing.md)",
 }
-#: code that prints what torch says of the first GPU
+#: code that prints what torch reports of the first GPU
 CUDA = "import torch; torch.cuda.init(); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
-#: code behind it that fails where the GPU has no bfloat16, as V100 and T4
+#: code after it that fails where the GPU has no bfloat16, as V100 and T4
 CAPABLE = """
 capability = torch.cuda.get_device_capability()
 assert capability >= (8, 0), f'the GPU has compute capability {capability}, and bfloat16 needs (8, 0): take a newer one'
 """
-#: code that says whether flash-attn works; where it is missing, attention is torch's own
+#: code that prints whether flash-attn works; without it, torch's attention is used
 FLASH = """from importlib.util import find_spec
 if find_spec('flash_attn'):
     import flash_attn
 print('can be imported' if find_spec('flash_attn') else 'not there, and not needed without images or a critic')"""
 #: the command that starts a job
 PYTHON = (sys.executable, "-m")
-#: seconds that one job may take; one start of verl took up to four minutes on a GPU
+#: seconds that one job may take; a start of verl took up to four minutes on a GPU
 LIMIT = 1800
-#: the most that both engines' log-probabilities may differ by on average: in float32 they are the same numbers, in
-#: bfloat16 rounding and kernels make a difference, of up to 0.024 in the steps of docs/status.md
+#: the largest mean difference allowed between the log-probabilities of both engines. In float32 they are equal; in
+#: bfloat16 they differed by up to 0.024 in the steps of docs/status.md, because of rounding and kernels
 MISMATCH = {"cpu": 1e-3, "cuda": 5e-2}
-#: the share of the card that vLLM has
+#: the share of the card that vLLM gets
 SHARE = 0.3
 #: how many problems are evaluated
 PROMPTS = 10
-#: how many steps the run has; the torch engine's are over in a moment
+#: steps of the run, by engine; those of the torch engine are short
 STEPS = {"verl": 4, "torch": 60}
-#: the run is killed after so many steps
+#: the step after which the run is killed
 KILLED_AFTER = {"verl": 2, "torch": 12}
 BENCHMARK = "cd34"
 #: the run whose micro-batch is tried where the command names none
@@ -77,12 +77,12 @@ RUNS = {
 
 @dataclass(frozen=True)
 class Check:
-    """Describes one check.
+    """Describes what is checked.
 
-    folder: has its logs and results
+    folder: holds logs and results
     device: "cuda" or "cpu"
     engine: "verl" or "torch"
-    run: words of the configuration whose micro-batch is tried; none: RUNS
+    run: overrides of the configuration whose micro-batch is tried; without any, those of RUNS
     """
 
     folder: Path
@@ -92,12 +92,13 @@ class Check:
 
 
 def overrides(check: Check) -> list[str]:
-    """Return the overrides of the jobs in the check's own world.
+    """Return the overrides of the tiny jobs.
 
-    Heads of 64: vLLM's kernels on CPU cores begin at 32. The updates are so large that a vLLM with older weights shows.
+    The model has heads of 64, as vLLM's kernels on CPU cores need at least 32. The updates are large, so that older
+    weights in vLLM would show.
     """
     architecture = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 256}
-    # float32 is exact, and fast on CPU cores, so that a difference is a fault
+    # on CPU cores float32 is fast, and exact, so that any difference is a fault
     dtype = "float32" if check.device == "cpu" else "bfloat16"
     return [
         "scale=smoke",
@@ -109,7 +110,7 @@ def overrides(check: Check) -> list[str]:
         f"paths.results={check.folder / 'results'}",
         f"model.dtype={dtype}",
         *(f"model.architecture.{key}={value}" for key, value in architecture.items()),
-        # this is enough to solve a few problems: without a single reward nothing would be trained
+        # these let the base model solve a few problems: without any reward nothing would be trained
         "base.iterations=350",
         "data.generator.number_max=8",
         "data.generator.three_number_share=0.8",
@@ -131,8 +132,8 @@ def overrides(check: Check) -> list[str]:
 
 
 def vllm_overrides(dtype: str) -> list[str]:
-    """Return the overrides that only the verl engine's check has: vLLM trains and evaluates."""
-    has_size = any(gpu.memory for gpu in devices.known().values())
+    """Return the overrides for verl alone, by which vLLM samples in training and evaluation."""
+    has_size = any(gpu.memory for gpu in devices.known_gpus().values())
     return [
         "evaluation.backend=vllm",
         f"evaluation.vllm.dtype={dtype}",
@@ -140,7 +141,7 @@ def vllm_overrides(dtype: str) -> list[str]:
         "verl.rollout=vllm",
         "verl.gpus_per_node=1",
         f"verl.gpu_memory_utilization={SHARE}",
-        *([] if has_size else ["verl.gpu_memory=24"]),  # a part of a card, whose size nvidia-smi does not say
+        *([] if has_size else ["verl.gpu_memory=24"]),  # nvidia-smi does not list the memory of a part of a GPU
     ]
 
 
@@ -149,7 +150,7 @@ def config_of(check: Check) -> Config:
 
 
 def run_of(check: Check) -> list[str]:
-    """Return the words of the run whose micro-batch is tried; the engine is the check's."""
+    """Return the overrides of the run whose micro-batch is tried, with the engine and device of the check."""
     words = list(check.run or RUNS[check.engine, check.device])
     words += [] if any(word.startswith("method=") for word in words) else ["method=bapo"]
     return [*words, f"engine={check.engine}", f"device={check.device}"]
@@ -157,7 +158,7 @@ def run_of(check: Check) -> list[str]:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What was looked at, whether it is fine, how it is, and the cure where it is not fine."""
+    """Tells what was checked, whether it is fine, its state, and the cure where it is not fine."""
 
     name: str
     fine: bool
@@ -166,37 +167,42 @@ class CheckResult:
 
 
 class Failed(Exception):
-    """A job of the check failed; the argument is its result."""
+    """Raised with the result of a check whose job failed."""
 
 
 def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep: Path | None = None) -> int:
-    """Run every check of ``engine`` on ``device``, print the table, return the exit status.
+    """Run every check, print the table of results and return the exit status.
 
-    run_words: of the configuration whose micro-batch is tried, by default RUNS. keep: the folder of logs and results;
-    what a check there has finished is not done again. Without it only the logs of a job that failed are left.
+    Args:
+        device: "cuda" or "cpu"
+        engine: "verl" or "torch"
+        run_words: overrides of the configuration whose micro-batch is tried, by default those of RUNS
+        keep: the folder of logs and results, in which finished problems and base models are used again; without it,
+            only the logs of a failed job are left
+
     Raises UserError where the words name no run.
     """
     compose_config(run_of(Check(Path(), device, engine, tuple(run_words))))
     folder = Path(keep or tempfile.mkdtemp(prefix="bapo-gpu-check-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    stays = keep is not None
+    keeps_folder = keep is not None
     try:
         results = results_of(Check(folder, device, engine, tuple(run_words)))
         print(table(results), end="")
-        failed = bool(wrong(results))
-        stays |= failed and any(folder.iterdir())
+        failed = bool(failures(results))
+        keeps_folder |= failed and any(folder.iterdir())
     finally:
-        if not stays:
+        if not keeps_folder:
             shutil.rmtree(folder, ignore_errors=True)
-    if stays:
+    if keeps_folder:
         print(f"logs and results: {folder}", file=sys.stderr)
     return int(failed)
 
 
 def results_of(check: Check) -> list[CheckResult]:
-    """Return all results; a job that fails ends the check, as the later ones build on it."""
+    """Return all results. A job that fails ends the check, as later jobs build on it."""
     results = machine(check)
-    steps = () if wrong(results) else (make_world, train_and_resume, evaluate, try_micro_batch)
+    steps = () if failures(results) else (make_world, train_and_resume, evaluate, try_micro_batch)
     try:
         for number, step in enumerate(steps, start=1):
             print(f"gpu-check {number}/{len(steps)}: {step.__doc__}", file=sys.stderr, flush=True)
@@ -207,14 +213,14 @@ def results_of(check: Check) -> list[CheckResult]:
 
 
 def machine(check: Check) -> list[CheckResult]:
-    """Look at CUDA and the packages, each in another process, which broken libraries may end."""
+    """Try CUDA and import the packages, each in a new process, as broken libraries may crash it."""
     names = ("vllm", "verl") if check.engine == "verl" else ("torch",)
-    looks = {name: f"import {name}; print('can be imported')" for name in names}
+    programs = {name: f"import {name}; print('can be imported')" for name in names}
     if check.device == "cuda":
         verl = check.engine == "verl"
-        looks = {"CUDA": CUDA + CAPABLE * verl, **looks} | ({"flash_attn": FLASH} if verl else {})
+        programs = {"CUDA": CUDA + CAPABLE * verl, **programs} | ({"flash_attn": FLASH} if verl else {})
     results = []
-    for name, code in looks.items():
+    for name, code in programs.items():
         process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         state = last_error(process.stdout + process.stderr if process.returncode else process.stdout)
         cure = PACKAGES[check.engine, check.device]
@@ -268,7 +274,7 @@ def train_and_resume(check: Check) -> list[CheckResult]:
 
 
 def expected_ages(config: Config) -> list[int]:
-    """Return how many steps of updates alpha is behind in each step (Algorithm 1, lines 3-5)."""
+    """Return by how many steps of updates alpha lags behind pi_theta in each step (Algorithm 1, lines 3-5)."""
     method, version, ages = methods.of_run(config), 0, []
     for step in range(1, budgets.steps(config) + 1):
         version = step - 1 if method.syncs_rollout_policy(step) else version
@@ -292,20 +298,20 @@ def try_micro_batch(check: Check) -> list[CheckResult]:
 
 
 def last_error(text: str) -> str:
-    """Return the last line that names an error, or the last line: Ray and vLLM go on talking when a job has failed."""
+    """Return the last line that names an error, after which Ray and vLLM may write more, or else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(\w*Error|\w*Exception|error)\b.*: |^error:", line)]
     return (errors or lines or ["no output"])[-1]
 
 
 def _job(check: Check, command: str, title: str, until: str | None = None) -> bool:
-    """Run a command of bapo, or this module for "micro_batch", with its output in a log of its name.
+    """Run a command of bapo, or this module for "micro_batch", with its output in a log of that name.
 
-    until: kill it, by force, as soon as a line holds this text. Returns whether it was killed. Raises Failed with its
-    last lines where it fails or takes too long.
+    until: kill it as soon as its output contains this text. Returns whether it was killed. Raises Failed where it fails
+    or takes too long.
     """
-    log, killed, tries = check.folder / f"{command}.log", False, command == "micro_batch"
-    words = ["bapo.gpucheck.command", *run_of(check)] if tries else ["bapo", command, *overrides(check)]
+    log, killed, of_run = check.folder / f"{command}.log", False, command == "micro_batch"
+    words = ["bapo.gpucheck.command", *run_of(check)] if of_run else ["bapo", command, *overrides(check)]
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with open(log, "w", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -318,14 +324,14 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
                     raise Failed(CheckResult(title, False, f"not done after {LIMIT} s", f"see {log}"))
                 killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.2)
-        finally:  # also on Ctrl-C, which a session of its own does not get
+        finally:  # also on Ctrl-C, which does not reach a new session
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode and not killed:
         state = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        smaller = tries and not state.startswith("error:")  # an error in our own words says its cure
-        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if smaller else f"see {log}"
+        too_large = of_run and not state.startswith("error:")  # an error of the suite names its own cure
+        cure = f"lower train.micro_batch_size, or take a larger card; see {log}" if too_large else f"see {log}"
         raise Failed(CheckResult(title, False, state[:300], cure))
     return killed
 
@@ -333,27 +339,27 @@ def _job(check: Check, command: str, title: str, until: str | None = None) -> bo
 # ------------------------------------------------------------------------------------------------ the table
 
 
-def wrong(results: Sequence[CheckResult]) -> list[CheckResult]:
+def failures(results: Sequence[CheckResult]) -> list[CheckResult]:
     return [result for result in results if not result.fine]
 
 
 def table(results: Sequence[CheckResult]) -> str:
-    """Write the results for people, and the cures behind them."""
+    """Return the results as a table, with the cures below it."""
     width = max(len(result.name) for result in results)
-    lines = [f"{'fine' if each.fine else 'NOT':<5}{each.name:<{width}}  {each.state}" for each in results]
-    for cure in dict.fromkeys(result.cure for result in wrong(results)):  # one command may bring several packages
-        names = ", ".join(result.name for result in wrong(results) if result.cure == cure)
+    lines = [f"{'fine' if result.fine else 'NOT':<5}{result.name:<{width}}  {result.state}" for result in results]
+    for cure in dict.fromkeys(result.cure for result in failures(results)):  # one command may bring several packages
+        names = ", ".join(result.name for result in failures(results) if result.cure == cure)
         lines += ["", *textwrap.wrap(f"{names}: {cure}", 110)]
-    return "\n".join([*lines, "", f"gpu-check: {len(wrong(results))} of {len(results)} are not fine"]) + "\n"
+    return "\n".join([*lines, "", f"gpu-check: {len(failures(results))} of {len(results)} are not fine"]) + "\n"
 
 
 # ------------------------------------------------------------------------------------------------ the micro-batch
 
 
 def micro_batch(words: Sequence[str]) -> int:
-    """Make an update with the micro-batch of the run that ``words`` name; print what it took. Raises UserError."""
+    """Make an update with the micro-batch of the run that ``words`` name, and print its costs. Raises UserError."""
     config = compose_config(words)
-    with devices.taken(int(config.device == "cuda")):  # an engine may start CUDA as soon as it is imported
+    with devices.reserve(int(config.device == "cuda")):  # before an engine is imported, which may start CUDA
         print(engines.update_micro_batch(config))
     return 0
 

@@ -18,7 +18,7 @@ import os, sys
 from pathlib import Path
 from bapo.gpu import devices
 devices.FOLDER = Path(sys.argv[1])
-with devices.taken(int(sys.argv[2])) as names:
+with devices.reserve(int(sys.argv[2])) as names:
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
     sys.stdin.read()
 """
@@ -58,14 +58,14 @@ def test_without_a_driver_there_are_none(machine, capsys: pytest.CaptureFixture[
 
 def test_a_job_sees_its_own_gpus_alone(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(4)
-    with devices.taken(2) as first:
+    with devices.reserve(2) as first:
         assert first == ["0", "1"] and os.environ[devices.VISIBLE] == "0,1"
         assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert devices.VISIBLE not in os.environ and "CUDA_DEVICE_ORDER" not in os.environ
     monkeypatch.setenv(devices.VISIBLE, "3,2")
-    with devices.taken(1) as names:
+    with devices.reserve(1) as names:
         assert names == ["2"]
-    with devices.taken(0) as names:
+    with devices.reserve(0) as names:
         assert names == [] and os.environ[devices.VISIBLE] == ""
     assert os.environ[devices.VISIBLE] == "3,2"
 
@@ -91,7 +91,7 @@ def test_jobs_have_different_gpus_and_a_kill_frees_them(machine) -> None:
 def test_the_lock_is_the_gpus_whatever_its_number(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """By number in one job, by its identifier in another; without nvidia-smi a number counts within a Slurm job."""
     machine(2)
-    with devices.taken(1):
+    with devices.reserve(1):
         monkeypatch.setenv(devices.VISIBLE, "GPU-00000000,GPU-00000001")
         other = holder(1)
         assert other.stdout.readline().strip() == "GPU-00000001"
@@ -99,7 +99,7 @@ def test_the_lock_is_the_gpus_whatever_its_number(machine, monkeypatch: pytest.M
     machine(None)
     monkeypatch.setenv(devices.VISIBLE, "0")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    with devices.taken(1):
+    with devices.reserve(1):
         monkeypatch.setenv("SLURM_JOB_ID", "2")
         other = holder(1)
         assert other.stdout.readline().strip() == "0"
@@ -109,10 +109,10 @@ def test_the_lock_is_the_gpus_whatever_its_number(machine, monkeypatch: pytest.M
 def test_only_visible_gpus_are_known_by_whatever_name(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(3)
     monkeypatch.setenv(devices.VISIBLE, "2,GPU-00000000,MIG-1b2c")
-    assert {name: gpu.index for name, gpu in devices.known().items()} == {"2": "2", "GPU-00000000": "0"}
+    assert {name: gpu.index for name, gpu in devices.known_gpus().items()} == {"2": "2", "GPU-00000000": "0"}
     monkeypatch.setenv(devices.VISIBLE, "GPU-0000000")  # CUDA takes the beginning of one, too
-    assert set(devices.known()) == {"GPU-0000000"}
-    assert round(next(iter(devices.known().values())).gigabytes, 1) == 85.9
+    assert set(devices.known_gpus()) == {"GPU-0000000"}
+    assert round(next(iter(devices.known_gpus().values())).gigabytes, 1) == 85.9
 
 
 # ------------------------------------------------------------------------------------------------ allocation

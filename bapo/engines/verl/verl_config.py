@@ -95,7 +95,7 @@ def card(config: Config) -> float:
     """
     if config.verl.gpu_memory:
         return config.verl.gpu_memory
-    gpus = gpu_devices.known()
+    gpus = gpu_devices.known_gpus()
     unsized = [name for name in gpu_devices.visible() if name not in gpus or not gpus[name].memory]
     if unsized and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
         raise wrong(None, "verl.gpu_memory", None, f"nvidia-smi does not say how much GPU {unsized[0]} has; set its GB")

@@ -125,7 +125,7 @@ def test_the_end_is_the_settings_before_slurms(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("SLURM_JOB_END_TIME", "20000000000")  # in the year 2603
     assert allocation.end() == 20_000_000_000
     assert allocation.end(1.0) == 1060
-    with allocation.begun():
+    with allocation.job_clock():
         now[0] = 1600.0  # waited for a GPU
         assert allocation.end(1.0) == 1060
     monkeypatch.delenv("SLURM_JOB_ID")
