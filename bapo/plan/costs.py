@@ -1,12 +1,14 @@
 """``bapo plan TARGET``: the jobs of a target, their hours, memory and disk, before anything runs.
 
-Snakemake's own summary says which jobs there are and which of them are done. A job's cost is measured seconds at laptop
-scale, the paper's Table 2 or a model of its time on GPUs: 2 P operations a generated token at ``GENERATING`` of a
-card's peak (decoding is bound by memory), and 8 P a trained token (forward, backward, and the forward that gradient
-checkpointing repeats) at ``TRAINING``. Other policies' log-probabilities cost 2 P more each, a critic 8 P for its
-update and 2 P for its values. DAPO is charged for all the generation batches that it may draw, BAPO for as many
-re-evaluations as it may make, RePO for all its replays, and every method for a full training batch: upper bounds.
-Probe, validation, checkpoints, and a processor's updates of a policy in host memory are not counted.
+Snakemake's summary lists the jobs and those that are done. A job's cost comes from seconds measured at laptop scale,
+from the paper's Table 2, or from a model of its time on GPUs with P parameters. The model counts 2 P operations a
+generated token at ``GENERATING`` of a card's peak (decoding is bound by memory), and 8 P a trained token (forward,
+backward, and the forward that gradient checkpointing repeats) at ``TRAINING``. The log-probabilities of another policy
+cost 2 P more, a critic 8 P for its update and 2 P for its values.
+
+These are upper bounds: DAPO is charged for all generation batches that it may draw, BAPO for all re-evaluations that it
+may make, RePO for all its replays, and every method for a full training batch. Probe, validation, checkpoints, and a
+processor's updates of a policy in host memory are not counted.
 """
 
 from __future__ import annotations
@@ -45,21 +47,26 @@ NOTE = """\
 GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
 responses half as long as they may be, full batches and DAPO's every generation batch: 0.8 to 1.5 times the paper's
 hours for mathematics and planning, four to eight times too many for geometry (docs/paper_scale.md)."""
-OF_SWEEPS = "A sweep's hours are an upper bound: trials that are pruned or are runs that exist take less."
+SWEEP_NOTE = "A sweep's hours are an upper bound: trials that are pruned or are runs that exist take less."
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Says what one job takes: hours (of GPUs: times their number), bytes on disk; source: where the hours are from.
+    """Holds what one job takes.
 
-    filled: the largest share of a GPU's memory that verl takes at one time; host: GB of host memory that it fills.
+    gpu_hours: hours times the number of GPUs
+    cpu_hours: hours times the number of cores
+    disk: bytes
+    source: where the hours come from
+    gpu_share: the largest share of a GPU's memory that verl takes at a time
+    host: GB of host memory that verl takes
     """
 
     gpu_hours: float = 0.0
     cpu_hours: float = 0.0
     disk: float = 0.0
     source: str = MEASURED
-    filled: float = 0.0
+    gpu_share: float = 0.0
     host: float = 0.0
 
     def times(self, jobs: int) -> Cost:
@@ -68,7 +75,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Job:
-    """Describes one job of the workflow. output: its files without their suffixes, in the scale's folder."""
+    """Describes one job of the workflow. output: the path of its files without suffixes, in the scale's folder."""
 
     kind: str
     output: Path
@@ -77,7 +84,7 @@ class Job:
 
 
 @lru_cache(maxsize=1)
-def measured() -> Json:
+def measurements() -> Json:
     return yaml.safe_load(Path(__file__).with_name("measured.yaml").read_text(encoding="utf-8"))
 
 
@@ -85,31 +92,31 @@ def measured() -> Json:
 
 
 def parameters(config: Config) -> float:
-    """Return model.parameters, or what the model's name says (qwen2-112k: 112,000); 0 where neither does."""
+    """Return model.parameters, or the number in the model's name (qwen2-112k: 112,000), or else 0."""
     size = re.search(r"(\d+(?:\.\d+)?)([kmb])$", config.model.name.split("+")[0])
-    named = float(size[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[size[2]] if size else 0.0
-    return float(config.model.parameters or named)
+    in_name = float(size[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[size[2]] if size else 0.0
+    return float(config.model.parameters or in_name)
 
 
 def expected_steps(config: Config) -> float:
-    """Estimate training steps; a budgeted run's from what BAPO took for GRPO's budget (measured.yaml)."""
+    """Estimate training steps; for a budgeted run from the steps of BAPO at GRPO's budget (measured.yaml)."""
     budget = config.train.budget
-    share = 1.0 if budget.unit == "steps" else min(measured()["budget"][budget.unit], budget.most)
+    share = 1.0 if budget.unit == "steps" else min(measurements()["budget"][budget.unit], budget.most)
     return budgets.steps(config) * share
 
 
-def step_seconds(config: Config, gpus: int = 8) -> tuple[float, float]:
+def step_seconds(config: Config, gpus: int) -> tuple[float, float]:
     """Estimate the seconds of generation and of training in one step with a full batch."""
     s, t, method = config.sampling, config.train, methods.of_run(config)
     response = s.max_response_tokens / 2
     rows = t.batch_size * t.group_size
     generated = rows * method.most_generated * response
-    replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's share of a batch, on top of it
+    replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's replays, which are added to a batch
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
-    scored = method.needs_reference + (method.needs_step_policy or method.keeps_step_logprobs)
-    forwards = 8 + 2 * scored + 10 * method.uses_critic
-    seconds = parameters(config) / (gpus * PEAK)  # of one operation a parameter
-    return 2 * seconds * generated / GENERATING, forwards * seconds * tokens / TRAINING
+    policies = method.needs_reference + (method.needs_step_policy or method.keeps_step_logprobs)
+    operations = 8 + 2 * policies + 10 * method.uses_critic  # for each parameter and token
+    seconds = parameters(config) / (gpus * PEAK)  # for one operation with each parameter
+    return 2 * seconds * generated / GENERATING, operations * seconds * tokens / TRAINING
 
 
 # ------------------------------------------------------------------------------------------------ one job
@@ -117,19 +124,19 @@ def step_seconds(config: Config, gpus: int = 8) -> tuple[float, float]:
 
 def data(config: Config) -> Cost:
     if config.data.source == "hub":
-        return Cost(source=UNKNOWN)  # a download and minutes
-    return Cost(cpu_hours=(measured()["start"] + measured()["data"].get(config.task.name, 10)) / 3600)
+        return Cost(source=UNKNOWN)  # it downloads, and takes minutes
+    return Cost(cpu_hours=(measurements()["start"] + measurements()["data"].get(config.task.name, 10)) / 3600)
 
 
 def base(config: Config) -> Cost:
-    """Estimate a base model's training; one that comes with the suite, or from the hub, is only written down."""
+    """Estimate the base job, which trains the model unless it comes with the suite or from the hub."""
     if config.model.kind != "scratch" or shipped_base(config):
-        return Cost(cpu_hours=measured()["start"] / 3600)
+        return Cost(cpu_hours=measurements()["start"] / 3600)
     disk = 4 * parameters(config)
-    if on_gpus(config) or config.task.name not in measured()["iteration"]:
+    if on_gpus(config) or config.task.name not in measurements()["iteration"]:
         return Cost(disk=disk, source=UNKNOWN)
-    seconds = measured()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
-    return Cost(cpu_hours=(measured()["start"] + seconds) * config.base.threads / 3600, disk=disk)
+    seconds = measurements()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
+    return Cost(cpu_hours=(measurements()["start"] + seconds) * config.base.threads / 3600, disk=disk)
 
 
 def train(config: Config) -> Cost:
@@ -137,32 +144,32 @@ def train(config: Config) -> Cost:
     if config.model.kind == "pretrained" and config.model.parameters and config.engine == "verl" and on_gpus(config):
         gpus, card = config.verl.gpus_per_node or 8, config.verl.gpu_memory or memory.CARD
         *of_gpu, host = memory.gigabytes(config, gpus, card) if config.model.sizes else (0.0, 0.0)
-        cost = Cost(disk=disk, source=MODEL, filled=max(of_gpu) / card, host=host)
+        cost = Cost(disk=disk, source=MODEL, gpu_share=max(of_gpu) / card, host=host)
         hours = papers_hours(config.model.name, name) if config.scale.name == "paper" else None
         if hours is not None:
             return replace(cost, gpu_hours=8 * hours, source=PAPER)
         seconds = sum(step_seconds(config, gpus)) * expected_steps(config)
         return replace(cost, gpu_hours=gpus * seconds / 3600)
-    times = measured()["step"].get(config.task.name)
+    times = measurements()["step"].get(config.task.name)
     if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
-    # a method that nobody has measured takes as long as the task's slowest
+    # a method without a measurement takes as long as the task's slowest
     step = times.get(name, times.get(name.split("+")[0], times.get(config.method.algorithm, max(times.values()))))
-    share = config.train.batch_size * config.train.group_size / measured()["responses"]
-    seconds = measured()["start"] + step * share * expected_steps(config)
+    share = config.train.batch_size * config.train.group_size / measurements()["responses"]
+    seconds = measurements()["start"] + step * share * expected_steps(config)
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk)
 
 
 def papers_hours(model: str, method: str) -> float | None:
-    """Return the hours of Table 2 on 8 A100; None for a run that it does not list."""
-    minutes = measured()["paper"].get(model, {}).get(method)
+    """Return the hours of Table 2 on 8 A100, or None for a run that it does not list."""
+    minutes = measurements()["paper"].get(model, {}).get(method)
     return minutes and minutes / 60
 
 
 def checkpoints(config: Config) -> float:
-    """Estimate the most bytes of a run: kept models, tables, and states of the trainer where they are kept.
+    """Estimate the most bytes of a run at a time: models, tables, and states of the trainer, where they are kept.
 
-    A new state is whole before the oldest goes.
+    A new state is complete before the oldest is deleted.
     """
     checkpoints = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
     states = STATES + 1 if config.engine == "verl" or config.checkpoint.keep_state else 0
@@ -170,7 +177,7 @@ def checkpoints(config: Config) -> float:
 
 
 def evaluate(config: Config, curve: bool = False) -> Cost:
-    """Estimate an evaluation on every benchmark; curve: of every kept checkpoint and the start, with fewer samples."""
+    """Estimate an evaluation on every benchmark. curve: of all kept checkpoints and the base model."""
     e = config.evaluation
     names = {*e.benchmarks, *([e.validation] if curve and e.validation else [])}
     models = 1 + -(-expected_steps(config) // config.checkpoint.every) if curve else 1
@@ -179,10 +186,10 @@ def evaluate(config: Config, curve: bool = False) -> Cost:
     if config.model.kind == "pretrained" and config.model.parameters and on_gpus(config):
         tokens = samples * config.sampling.max_response_tokens / 2
         return Cost(gpu_hours=2 * config.model.parameters * tokens / (PEAK * GENERATING) / 3600, source=MODEL)
-    times = measured()["samples"].get(config.task.name)
+    times = measurements()["samples"].get(config.task.name)
     if on_gpus(config) or config.model.kind != "scratch" or e.backend != "torch" or not times:
         return Cost(source=UNKNOWN)
-    seconds = measured()["start"] + samples / times
+    seconds = measurements()["start"] + samples / times
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)
 
 
@@ -191,31 +198,31 @@ def evaluate(config: Config, curve: bool = False) -> Cost:
 
 def jobs(targets: Sequence[str], settings: Settings) -> list[Job]:
     """Return every job of ``targets``, done or not. Raises UserError with Snakemake's reason."""
-    listed: dict[tuple[str, Path], bool] = {}
+    done: dict[tuple[str, Path], bool] = {}
     for file, rule, plan in summary(targets, settings):
-        place = Path(os.path.relpath(file, settings.home)).with_suffix("")  # files of one job differ in their suffixes
+        output = Path(os.path.relpath(file, settings.home)).with_suffix("")  # files of one job differ in their suffixes
         kind = KINDS.get(rule, "analysis")
-        listed[kind, place] = listed.get((kind, place), True) and plan == "no update"
-    return [Job(kind, place, _cost(kind, place.parts, settings), done) for (kind, place), done in listed.items()]
+        done[kind, output] = done.get((kind, output), True) and plan == "no update"
+    return [Job(kind, output, _cost(kind, output.parts, settings), is_done) for (kind, output), is_done in done.items()]
 
 
 def summary(targets: Sequence[str], settings: Settings) -> list[tuple[str, str, str]]:
-    """Return (file, rule, plan) of every file that ``targets`` take. Raises UserError with Snakemake's reason."""
+    """Return (file, rule, plan) of every file that ``targets`` need. Raises UserError with Snakemake's reason."""
     command = run.command(targets, settings, options=["--summary", "--cores", "1"])
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        lines = [line for line in (process.stderr + process.stdout).splitlines() if line.strip()]
         reason = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no reason given")
         raise UserError(f"plan {' '.join(targets)}: {reason.removeprefix('error: ')}")
-    rows = (line.split("\t") for line in done.stdout.splitlines()[1:])
+    rows = (line.split("\t") for line in process.stdout.splitlines()[1:])
     return [(row[0], row[2], row[-1]) for row in rows]
 
 
 def _cost(kind: str, parts: Sequence[str], settings: Settings) -> Cost:
-    """Estimate a job by the folders of its output: every seed of a method costs the same."""
+    """Estimate a job. parts: the folders of its output; all seeds of a method cost the same."""
     if kind == "analysis":
-        return Cost(cpu_hours=measured()["analysis"] / 3600)
-    if kind == "sweep":  # at most every seed of a trial is trained
+        return Cost(cpu_hours=measurements()["analysis"] / 3600)
+    if kind == "sweep":  # at most all seeds of a trial are trained
         sweep = sweep_files.load(parts[1], settings)
         return cost_of("train", settings, sweep.task, sweep.model, sweep.file.method).times(len(sweep.seeds))
     return cost_of(kind, settings, *(*parts[:3], "", "")[:3])
@@ -239,37 +246,39 @@ def cost_of(kind: str, settings: Settings, task: str, model: str, method: str) -
     return train(config) if kind == "train" else evaluate(config, curve=kind == "curve")
 
 
-def as_text(targets: Sequence[str], settings: Settings, listed: Sequence[Job]) -> str:
-    """Write the plan for people: of each kind what is left to do, of all that there is."""
-    named = " ".join(targets) or "all"
-    lines = [f"Plan of {named} at scale {settings.scale}, in {settings.home}", ""]
-    on_gpu = any(job.cost.gpu_hours for job in listed)
-    unknown = any(job.cost.source == UNKNOWN for job in listed)
+def as_text(targets: Sequence[str], settings: Settings, job_list: Sequence[Job]) -> str:
+    """Return the plan as a table with a row for each kind of job: what is left to do, and all that there is."""
+    lines = [f"Plan of {' '.join(targets) or 'all'} at scale {settings.scale}, in {settings.home}", ""]
+    on_gpu = any(job.cost.gpu_hours for job in job_list)
+    any_unknown = any(job.cost.source == UNKNOWN for job in job_list)
     units = {"gpu_hours": "GPU-hours"} if on_gpu else {}
     units |= {"cpu_hours": "CPU-hours", "disk": "GB of disk"}
     lines.append(
         "".join([f"{'left / of':<10}", *(f"{title:>16}" for title in ("jobs", *units.values())), "  hours from"])
     )
-    parts: dict[tuple[str, str], list[Job]] = {}
+    rows: dict[tuple[str, str], list[Job]] = {}
     for kind in (*dict.fromkeys(KINDS.values()), "analysis"):
-        for job in (job for job in listed if job.kind == kind):
-            parts.setdefault((kind, job.cost.source), []).append(job)
-    for (kind, source), part in {**parts, ("together", ""): [*listed]}.items():
-        both = ([job for job in part if not job.done], part)
-        columns = [" / ".join(str(len(jobs)) for jobs in both)]
+        for job in (job for job in job_list if job.kind == kind):
+            rows.setdefault((kind, job.cost.source), []).append(job)
+    for (kind, source), row in {**rows, ("together", ""): [*job_list]}.items():
+        left_and_all = ([job for job in row if not job.done], row)
+        columns = [" / ".join(str(len(jobs)) for jobs in left_and_all)]
         for unit in units:
-            sums = [sum(getattr(job.cost, unit) for job in jobs) / (1e9 if unit == "disk" else 1) for jobs in both]
-            known = source != UNKNOWN or unit == "disk"
-            least = "from " if kind == "together" and unit != "disk" and unknown else ""
-            columns.append(least + " / ".join(map(_short, sums)) if known else "unknown")
+            divisor = 1e9 if unit == "disk" else 1
+            sums = [sum(getattr(job.cost, unit) for job in jobs) / divisor for jobs in left_and_all]
+            if source == UNKNOWN and unit != "disk":
+                columns.append("unknown")
+            else:
+                at_least = "from " if kind == "together" and unit != "disk" and any_unknown else ""
+                columns.append(at_least + " / ".join(map(_short, sums)))
         lines.append("".join([f"{kind:<10}", *(f"{column:>16}" for column in columns), f"  {source}"]).rstrip())
-    if filled := max((job.cost.filled for job in listed), default=0.0):
-        host = max(job.cost.host for job in listed)
+    if gpu_share := max((job.cost.gpu_share for job in job_list), default=0.0):
+        host = max(job.cost.host for job in job_list)
         lines += [
             "",
-            f"A run fills up to {filled:.0%} of a GPU's memory (verl.gpu_memory), and {host:.0f} GB of memory.",
+            f"A run fills up to {gpu_share:.0%} of a GPU's memory (verl.gpu_memory), and {host:.0f} GB of memory.",
         ]
-    notes = [NOTE] * on_gpu + [OF_SWEEPS] * any(job.kind == "sweep" for job in listed)
+    notes = [NOTE] * on_gpu + [SWEEP_NOTE] * any(job.kind == "sweep" for job in job_list)
     return "\n".join([*lines, *([""] * bool(notes)), *notes]) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""What the workflow's jobs ask of a machine or a cluster, from their configurations. No torch, no Snakemake.
+"""The resources that the workflow's jobs request, from their configurations. It imports no torch and no Snakemake.
 
-A second attempt (``retries`` in profiles/slurm) asks for more: the first may have lacked memory or time. Not so on
-GPUs, for runs and for evaluations of pretrained models: they ask for most of a node's memory at once, more than which
-no node may have, and one that is out of time goes on where it was, in as many jobs as it takes.
+A second attempt (``retries`` in profiles/slurm) requests more, as the first may have lacked memory or time. Runs on
+GPUs and evaluations of pretrained models on GPUs do not: their first attempt requests most of a node's memory, and the
+next job continues a run whose time was up.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from bapo import methods
 from bapo.experiments.schema import Config, on_gpus
 
 DAY = 24 * 60
-#: megabytes of a job without a model, or with a laptop's
+#: megabytes of a job without a model, or with a model of laptop scale
 LITTLE = 1500
 #: megabytes of a process that has imported torch and transformers
 PROCESS = 1000
-#: megabytes for each GPU of a job with pretrained models, eight of which fit into a node of 512 GB: each rank of a
-#: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once
+#: megabytes for each GPU of a job with pretrained models, so that eight fit into a node of 512 GB. Each rank of a model
+#: with tied weights begins with a float32 copy of it, and all pixels of a validation lie in memory at a time
 GPU_SHARE = 60_000
-#: megabytes of that share which ``memory.host_bytes`` may count; a job asks for what exceeds them, too
+#: megabytes of that share for the bytes that ``memory.host_bytes`` counts; a job also requests what exceeds them
 HELD = 10_000
 
 #: megabytes of a job with a laptop's model on a GPU, and of vLLM with one on CPU cores
 SCRATCH_ON_GPU, VLLM_ON_CPU = 16_000, 5000
 
-#: megabytes of verl on CPU cores, and of a million parameters of a pretrained model there: SmolLM2 in pocket_smoke took
-#: 16.8 GB, of which the training worker had half
+#: megabytes of verl on CPU cores, and of a million parameters of a pretrained model there. SmolLM2 in pocket_smoke took
+#: 16.8 GB, half of it in the training worker
 VERL_ON_CPU, VERL_PARAMETER = 5000, 90
 
 Resources = dict[str, int | None]
 
 
 def training(config: Config, attempt: int = 1) -> Resources:
-    """Return megabytes, minutes, GPUs and the number of machines that the GPUs lie in, of a training run.
+    """Return the megabytes, minutes, GPUs and machines that a training run needs.
 
-    nodes is None without GPUs, so that a cluster may run several such jobs as one.
+    ``nodes`` is None without GPUs, so that a cluster may run several such jobs as one.
     """
     gpus = (config.verl.gpus_per_node or 8) if on_gpus(config) else 0
     gpus = int(config.device == "cuda") if config.engine == "torch" else gpus
@@ -42,7 +42,7 @@ def training(config: Config, attempt: int = 1) -> Resources:
 
 
 def base_model(config: Config, attempt: int = 1) -> Resources:
-    """Return the same for the model that runs start from. A pretrained model is noted only."""
+    """Return the same for the base job. A pretrained model is only described."""
     scratch = config.model.kind == "scratch"
     gpus = int(config.device == "cuda" and scratch)
     megabytes = _memory(config, gpus) if scratch else 4000
@@ -50,7 +50,7 @@ def base_model(config: Config, attempt: int = 1) -> Resources:
 
 
 def evaluation(config: Config, attempt: int = 1) -> Resources:
-    """Return the same for an evaluation, which takes one vLLM engine; none of the paper's takes over a day."""
+    """Return the same for an evaluation, which uses one vLLM engine. None of the paper's takes over a day."""
     backend = config.evaluation.backend
     gpus = int(backend == "torch" and config.device == "cuda")
     if backend == "vllm" and config.device != "cpu":
@@ -60,7 +60,7 @@ def evaluation(config: Config, attempt: int = 1) -> Resources:
         megabytes, attempt = (GPU_SHARE * gpus, 1) if pretrained else (SCRATCH_ON_GPU, attempt)
     else:
         parameters = config.model.parameters if config.model.kind == "pretrained" else None
-        # the process holds the weights, those that the fast forward joins, and keys and values of all rows
+        # weights, the matrices that the fast forward joins, and keys and values of all rows
         sampling = int((8 * parameters + 2**30) / 1e6) if parameters else 0
         megabytes = max(VLLM_ON_CPU if backend == "vllm" else LITTLE, PROCESS + sampling)
     return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
@@ -77,7 +77,7 @@ def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resourc
 
 
 def _memory(config: Config, gpus: int) -> int:
-    """Return megabytes of a job that trains: 1.5 GB holds the laptop's models; Ray, verl and vLLM around one take 5."""
+    """Return the megabytes of a job that trains."""
     if config.engine != "torch":
         if gpus:
             from bapo.engines.verl import memory
@@ -94,9 +94,9 @@ def _memory(config: Config, gpus: int) -> int:
 def _training_bytes(config: Config) -> float:
     """Count the bytes of a run of a pretrained model; 0 for a model from scratch.
 
-    A parameter has 16 of float32 weight, gradient and Adam's moments (a critic's, too), one copy each of reference and
-    delayed rollout policy, and 6 of matrices that the fast forward joins; in a narrower type it has no such matrices,
-    but a copy of its weight.
+    A parameter takes 16 for float32 weight, gradient and Adam's moments (again for a critic), and a copy each for
+    reference and delayed rollout policy. In float32 it takes 6 for matrices that the fast forward joins, and in a
+    narrower type a copy of its weight instead.
     """
     parameters = config.model.parameters
     if config.model.kind != "pretrained" or not parameters:
@@ -108,7 +108,7 @@ def _training_bytes(config: Config) -> float:
 
 
 def _minutes(config: Config) -> int:
-    """Return minutes. The paper's longest runs take weeks; one that is cut goes on where it stopped."""
+    """Return the minutes of a job. The paper's longest runs take weeks, and are continued by the next job."""
     if config.model.kind == "pretrained":
         return 3 * DAY
     return DAY if config.device == "cuda" else 60

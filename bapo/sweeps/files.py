@@ -29,7 +29,7 @@ METHOD = "method"
 
 
 class At(Part):
-    """Says how a sweep runs at one scale."""
+    """Holds what a sweep does at one scale."""
 
     seeds: Some[Seed]
     trials: Annotated[int, Field(ge=1)] | None = None  # of a free search; a grid has one per combination
@@ -67,14 +67,14 @@ class Sweep:
         return Cell(self.task, self.model, method, seed)
 
     def reused_cells(self) -> list[Cell]:
-        """Return the runs that the sweep uses: of methods that equal some of its trials, and of the reference."""
-        chosen = getattr(self.space.get(METHOD), "choices", ())
-        methods = dict.fromkeys([self.file.method, *self.file.named, *chosen, self.file.reference])
+        """Return the ordinary runs that the sweep uses: of methods that equal some trials, and of the reference."""
+        choices = getattr(self.space.get(METHOD), "choices", ())
+        methods = dict.fromkeys([self.file.method, *self.file.named, *choices, self.file.reference])
         return [self.cell(method, seed) for method in methods for seed in self.seeds]
 
 
 def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
-    """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``: the file, its content and the task of each.
+    """Return the file, its content and the task of each sweep ``<file>_<task>`` that has runs at ``scale``.
 
     Raises UserError naming file, field and cure.
     """
@@ -117,7 +117,7 @@ def load(name: str, settings: Settings) -> Sweep:
 
 
 def _space(path: Path, content: SweepFile) -> dict[str, BaseDistribution]:
-    """Build Optuna's distributions from their types and the arguments of Optuna's classes."""
+    """Build Optuna's distributions from their types and arguments in the file. Raises UserError."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     kinds = {"int": IntDistribution, "float": FloatDistribution, "categorical": CategoricalDistribution}
@@ -135,7 +135,7 @@ def _space(path: Path, content: SweepFile) -> dict[str, BaseDistribution]:
 
 
 def _lies_in(distribution: BaseDistribution, value: Any) -> bool:
-    """Return whether a distribution has the value, which may be of another type than its own."""
+    """Return whether a distribution contains the value, which may have any type."""
     try:
         return distribution._contains(distribution.to_internal_repr(value))
     except (TypeError, ValueError):

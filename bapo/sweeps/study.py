@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: made once, asked for trials slot by slot, and written as one file at the end."""
+"""The Optuna study of a sweep, which gives each slot a trial and is written to one file at the end."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def folder_of(sweep: Sweep, settings: Settings) -> Path:
 
 
 def slot_files(sweep: Sweep, settings: Settings) -> list[Path]:
-    """Return the file that each slot writes when it is finished."""
+    """Return the file of each slot, which is written when the slot is finished."""
     return [folder_of(sweep, settings) / "slots" / str(slot) / RESULT for slot in range(sweep.trials)]
 
 
 def identity(sweep: Sweep, settings: Settings) -> str:
-    """Return a digest that changes when a slot's trial would belong to another study; the number of trials may grow."""
+    """Identify the study to which a slot's trial belongs. The number of trials is not part of it, so it may grow."""
     from optuna.distributions import distribution_to_json
 
     config = check(sweep, settings)
@@ -47,7 +47,7 @@ def identity(sweep: Sweep, settings: Settings) -> str:
 
 
 def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
-    """Open the study of the sweep's identity, with a sampler seeded by the slot. Another identity is another study.
+    """Open the study of the sweep's identity, with a sampler seeded by the slot.
 
     Raises UserError where its journal is damaged, and as :func:`check` does.
     """
@@ -64,12 +64,12 @@ def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
 
 
 def _journal(path: Path) -> BaseStorage:
-    """Open a journal file, creating it if missing. Raises UserError if a whole line of it is damaged."""
+    """Open a journal file, which is made if it is missing. Raises UserError if a complete line of it is damaged."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
     class Journal(JournalFileBackend):
-        """Optuna's backend reads past a torn last line, but writing behind one would damage the whole file."""
+        """Cuts off an incomplete last line before it writes: Optuna's backend only skips one when it reads."""
 
         def append_logs(self, logs: list[Json]) -> None:
             lock = JournalFileSymlinkLock(str(path))
@@ -82,43 +82,44 @@ def _journal(path: Path) -> BaseStorage:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        whole, ended, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
-        if ended:
-            json.loads(whole.rpartition(b"\n")[2])  # Optuna passes over a last line that it cannot read
+        complete, newline, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
+        if newline:
+            json.loads(complete.rpartition(b"\n")[2])  # Optuna would skip a last line that it cannot read
         return JournalStorage(Journal(str(path)))
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); put a copy of it back, or move it away to begin anew") from None
 
 
 def trial_of(study: Study, slot: int) -> FrozenTrial | None:
-    """Return the slot's trial in whatever state, or None."""
+    """Return the slot's trial in any state, or None."""
     return next((t for t in study.get_trials(deepcopy=False) if t.user_attrs.get(SLOT) == slot), None)
 
 
 def claim(study: Study, sweep: Sweep, slot: int) -> tuple[Trial, FrozenTrial]:
-    """Return the slot's trial, finished or not, to work on and as it is; make it where there is none.
+    """Return the slot's trial, to work on and as it is stored, and make it where there is none.
 
-    A grid's trial has its combination from the beginning, as does the first one of a free search that has a ``start``.
-    A trial still running was left by a killed worker, and is continued with the same parameters.
+    A trial of a grid gets its combination at once, and the first trial of a free search its ``start``. A trial that is
+    still running was left by a killed worker, and is continued with the same parameters.
     """
     from optuna.trial import Trial, TrialState, create_trial
 
     if trial_of(study, slot) is None:
-        fixed = sweep.combinations[slot] if sweep.combinations else sweep.file.start if slot == 0 else {}
-        ranges = {key: sweep.space[key] for key in fixed}
-        # study.ask() would make the trial before naming its slot: a kill in between would leave one without a slot
-        blank = create_trial(state=TrialState.RUNNING, params=fixed, distributions=ranges, user_attrs={SLOT: slot})
-        study.add_trial(blank)
+        parameters = sweep.combinations[slot] if sweep.combinations else sweep.file.start if slot == 0 else {}
+        ranges = {key: sweep.space[key] for key in parameters}
+        # a kill after study.ask() would leave a trial without a slot
+        study.add_trial(
+            create_trial(state=TrialState.RUNNING, params=parameters, distributions=ranges, user_attrs={SLOT: slot})
+        )
     trial = trial_of(study, slot)
     assert trial is not None
     return Trial(study, trial._trial_id), trial
 
 
-# ------------------------------------------------------------------------------------------------ what it came to
+# ------------------------------------------------------------------------------------------------ results
 
 
 def outcome(trial: FrozenTrial, sweep: Sweep) -> Json:
-    """Return the numbers, the state and the value (accuracy, a fraction) of a trial."""
+    """Describe a trial by its numbers, state, parameters and value (accuracy, 0 to 1)."""
     attributes = trial.user_attrs
     return {
         "slot": attributes[SLOT],
@@ -139,7 +140,7 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
     from optuna.distributions import distribution_to_json
 
     trials = open_study(sweep, settings).get_trials(deepcopy=False)
-    # the study of a sweep with fewer trials than before keeps the others, which count as well
+    # if the sweep had more trials before, these are in the study and count as well
     rows = [outcome(trial, sweep) for trial in trials if trial.state.is_finished()]
     if missing := sorted(set(range(sweep.trials)) - {row["slot"] for row in rows}):
         raise UserError(

@@ -1,4 +1,4 @@
-"""``bapo sweep``: the work of a slot, one trial from its parameters through its runs to its report."""
+"""``bapo sweep``: fills a slot, which takes one trial through its runs to its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bapo import engines
 from bapo.errors import UserError
 from bapo.experiments import budgets, compose
-from bapo.experiments.identity import train_identity
+from bapo.experiments.identity import identity_of_seed, train_content, train_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.settings import Settings
 from bapo.store.files import PROBE, SUMMARY, Json, read_json, read_table, verify_files, write_json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
-    """Work on the slot's trial until it is finished; write ``slots/<slot>/trial.json`` and return its content.
+    """Finish the slot's trial, write ``slots/<slot>/trial.json`` and return its content.
 
     A trial whose training fails stays open for the next attempt. Raises UserError for a slot that the sweep does not
     have, and as the training does.
@@ -53,7 +53,7 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> Froze
     label = f"sweep {sweep.name}, trial {trial.number} (slot {trial.user_attrs[studies.SLOT]})"
     print(f"{label}: {', '.join(f'{k} = {v}' for k, v in parameters.items())}", file=sys.stderr)
     try:
-        configs = [configured(sweep, settings, parameters, seed) for seed in sweep.seeds]
+        configs = [config_of_trial(sweep, settings, parameters, seed) for seed in sweep.seeds]
     except UserError as error:  # parameters that exclude each other are a result, not a crash
         trial.set_user_attr(studies.REASON, str(error))
         return study.tell(trial, state=TrialState.FAIL)
@@ -69,37 +69,37 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> Froze
 # ------------------------------------------------------------------------------------------------ runs
 
 
-def overrides(drawn: Json) -> Json:
-    """Return {key of the configuration: value}; the method is none, and ``key.0`` and ``key.1`` are a list's ends."""
+def overrides(parameters: Json) -> Json:
+    """Return {key of the configuration: value} for a trial's parameters, the method excepted.
+
+    ``key.0`` and ``key.1`` become the list ``key``.
+    """
     values: Json = {}
-    for key in sorted(drawn):
-        place, _, last = key.rpartition(".")
+    for key in sorted(parameters):
+        list_key, _, last = key.rpartition(".")
         if last.isdecimal():
-            values.setdefault(place, []).append(drawn[key])
+            values.setdefault(list_key, []).append(parameters[key])
         elif key != METHOD:
-            values[key] = drawn[key]
+            values[key] = parameters[key]
     return values
 
 
-def configured(sweep: Sweep, settings: Settings, drawn: Json, seed: int) -> Config:
+def config_of_trial(sweep: Sweep, settings: Settings, parameters: Json, seed: int) -> Config:
     """Compose the configuration of one run of a trial. Runs with the same meaning share a folder.
 
-    A trial that equals one of the methods that the sweep names uses that method's folder, any other
-    ``method+IDENTITY``, so that no sweep trains the same parameters twice. drawn: the trial's parameters, by the keys
-    of the space; seed: of the run. Raises UserError if the parameters do not fit together.
+    A trial that equals one of the methods that the sweep names uses that method's folder. Any other has the folder
+    ``method+IDENTITY``, so that no sweep trains the same parameters twice. parameters: of the trial, by the keys of the
+    space; seed: of the run. Raises UserError if the parameters do not fit together.
     """
-    method, values = str(drawn.get(METHOD, sweep.file.method)), overrides(drawn)
+    method, values = str(parameters.get(METHOD, sweep.file.method)), overrides(parameters)
     extra = (*settings.overrides, *(f"{k}={json.dumps(v)}" for k, v in values.items()))
     config = compose.run_config(sweep.scale, sweep.task, sweep.model, method, seed, extra)
     identity = train_identity(config)
     for name in (method, *sweep.file.named):
-        plain = settings.run(sweep.cell(name, seed))
-        if train_identity(plain) == identity:
-            return plain
-    config.seed = 0
-    of_all_seeds = train_identity(config)
-    config.seed = seed
-    config.method.name = f"{method}+{of_all_seeds[:10]}"
+        ordinary = settings.run(sweep.cell(name, seed))
+        if train_identity(ordinary) == identity:
+            return ordinary
+    config.method.name = f"{method}+{identity_of_seed(train_content(config), 0)[:10]}"  # the same for all seeds
     words = (f"{k.rpartition('.')[2]} = {v}" for k, v in values.items())
     config.method.title = ", ".join([config.method.title, *words])
     return config
@@ -118,6 +118,6 @@ def train(config: Config) -> Path:
 
 
 def validation(folder: Path) -> float:
-    """Return the accuracy on the held-out probe after the last step; no test set of the run is opened."""
+    """Return the accuracy on the held-out probe after the last step. No test set is read."""
     frame = read_table(folder / PROBE, ["step", "set", "mean"])
     return float(frame["mean"][(frame["set"] == studies.VALIDATION) & (frame["step"] == frame["step"].max())].mean())

@@ -1,7 +1,8 @@
 """Run ``python -m MODULE ...`` as a child of the warm process: ``python -I -S client.py SOCKET -m MODULE ...``.
 
-Standard input and outputs, signals, exit status and death are the child's. Without a warm process, or where it
-declines, this process becomes ``python -m MODULE ...`` itself. It imports little, as every job starts with it.
+The child gets this process's standard input, outputs and signals, and this process ends as the child does. Without a
+warm process, or where it declines, this process becomes ``python -m MODULE ...``. It imports little, as every job
+starts with it.
 """
 
 import os
@@ -11,7 +12,7 @@ import struct
 import sys
 from collections.abc import Mapping
 
-#: signals that somebody may send to the process that they know
+#: signals that may be sent to this process and are meant for the child
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 NUMBER = struct.Struct("=q")
 
@@ -39,22 +40,22 @@ def main() -> None:
 
 
 def pack(words: list[str], environment: Mapping[bytes, bytes]) -> bytes:
-    """Join words and variables; the server takes them apart at the zero bytes, which none can contain."""
+    """Join words and variables by zero bytes, which none of them can contain, for the server to split."""
     variables = (name + b"=" + value for name, value in environment.items())
     return b"\0".join([str(len(words)).encode(), *map(os.fsencode, words), *variables])
 
 
 def receive(stream: socket.socket) -> int | None:
-    """Return the next number; None where the connection ends instead."""
+    """Return the next number, or None where the connection has ended."""
     data = stream.recv(NUMBER.size, socket.MSG_WAITALL)
     return NUMBER.unpack(data)[0] if len(data) == NUMBER.size else None
 
 
 def follow(stream: socket.socket, child: int) -> int | None:
-    """Pass signals on until the child ends; return its exit status, negative for a signal; None if it is not known."""
+    """Forward signals until the child ends. Returns its exit status, negative for a signal; None: unknown."""
     try:
         process = os.pidfd_open(child)
-    except ProcessLookupError:  # it has ended already
+    except ProcessLookupError:  # the child has ended already
         return receive(stream)
     for number in FORWARDED:
         if signal.getsignal(number) is not signal.SIG_IGN:

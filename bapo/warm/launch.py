@@ -11,13 +11,13 @@ from pathlib import Path
 
 from bapo.warm import client
 
-#: as Snakemake sets them for a job of one thread; a job of more starts by itself
+#: the variables NAME_NUM_THREADS that Snakemake sets to 1 for a job of one thread; a job of more starts by itself
 THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
-SOCKET = Path(".snakemake", "bapo", "warm", "socket")  # relative: the path of a socket may have 107 bytes
+SOCKET = Path(".snakemake", "bapo", "warm", "socket")  # relative, because a socket's path may have 107 bytes
 
 
 def supported() -> bool:
-    """Return whether this system has what the warm process needs: Linux, and no GPU, whose driver a fork breaks."""
+    """Return whether the warm process works here: on Linux, and without a GPU, as a fork breaks its driver."""
     gpu = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and not gpu
 
@@ -28,24 +28,24 @@ def command() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a job of one thread; in another one the warm process declines it."""
+    """Return the environment of a job of one thread, without which the warm process declines a job."""
     return {**os.environ, **{f"{name}_NUM_THREADS": "1" for name in THREADS}, "VECLIB_MAXIMUM_THREADS": "1"}
 
 
 def start() -> subprocess.Popen[bytes] | None:
-    """Start the warm process in this folder; it ends with this one. Returns None where no socket can be made."""
+    """Start the warm process in this folder, to end with this process. Returns None where no socket can be made."""
     SOCKET.parent.mkdir(parents=True, exist_ok=True)
     SOCKET.parent.chmod(0o700)
     SOCKET.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener, contextlib.suppress(OSError):
         listener.bind(str(SOCKET))
         listener.listen(1024)
-        alone = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # a thread that pyarrow's import would start
+        single_thread = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # pyarrow's import would start a thread
         return subprocess.Popen(
             [sys.executable, "-m", "bapo.warm.server", str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env=environment() | alone,
+            env=environment() | single_thread,
             pass_fds=[listener.fileno()],
             process_group=0,
         )

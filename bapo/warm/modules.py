@@ -1,4 +1,4 @@
-"""What the warm process imports before it forks the first job. A missing entry costs time in every job, never more."""
+"""The modules that the warm process imports before it forks the first job. One that is missing only costs time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bapo import tasks
 IMPORTS = (
     *("bapo.experiments.compose", "bapo.tasks.job", "hydra.core.plugins"),
     *("pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.json"),
-    *(place.partition(":")[0] for place in tasks.TABLE.values()),
+    *(name.partition(":")[0] for name in tasks.TABLE.values()),
     *("bapo.engines.torch.base_model", "bapo.engines.torch.trainer", "torch._dynamo"),
     *("bapo.engines.fast.sampler", "bapo.engines.fast.scoring", "bapo.engines.fast.vision"),
     "transformers.models.qwen2.modeling_qwen2",
@@ -26,12 +26,12 @@ IMPORTS = (
 
 
 def load() -> None:
-    """Import what jobs need. Raises ImportError for what is not installed."""
+    """Import the modules. Raises ImportError for one that is not installed."""
     for name in IMPORTS:
         importlib.import_module(name)
 
 
 def sources() -> list[str]:
-    """Return the files of this suite that have been imported."""
-    own = [m for name, m in sys.modules.copy().items() if name.partition(".")[0] in ("bapo", "analysis")]
-    return [file for m in own if (file := getattr(m, "__file__", None))]
+    """Return the files of the suite's modules that are imported."""
+    of_suite = [m for name, m in sys.modules.copy().items() if name.partition(".")[0] in ("bapo", "analysis")]
+    return [file for m in of_suite if (file := getattr(m, "__file__", None))]

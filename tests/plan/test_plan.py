@@ -72,7 +72,7 @@ def test_hours_of_the_paper_are_table_2s() -> None:
     """The hours of measured.yaml against analysis/paper/table2.yaml, whose times are as printed."""
     printed = yaml.safe_load((ROOT / "analysis" / "paper" / "table2.yaml").read_text(encoding="utf-8"))
     minutes = {"d": 24 * 60, "h": 60, "m": 1}
-    of_paper = costs.measured()["paper"]
+    of_paper = costs.measurements()["paper"]
     models = dict(zip(("mathematics", "countdown", "geometry"), of_paper, strict=True))
     for block in printed["tasks"]:
         times = {row["method"]: re.findall(r"(\d+)([dhm])", row["time"]) for row in block["rows"]}
@@ -81,7 +81,7 @@ def test_hours_of_the_paper_are_table_2s() -> None:
 
 
 def test_cpu_hours_at_laptop_scale_by_hand() -> None:
-    times = costs.measured()
+    times = costs.measurements()
     cost, step = costs.cost_of("train", Settings(), *LAPTOP, "bapo"), times["step"]["countdown"]
     assert cost.source == costs.MEASURED
     assert cost.cpu_hours == pytest.approx((times["start"] + 150 * step["bapo"]) / 3600)

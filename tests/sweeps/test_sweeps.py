@@ -110,7 +110,7 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
 
     def name(sweep: files.Sweep, v: int, m: int, seed: int = 1) -> str:
         given = {**sweep.file.start, "method.v": v, "method.m": m}
-        return worker.configured(sweep, settings, given, seed).method.name
+        return worker.config_of_trial(sweep, settings, given, seed).method.name
 
     assert name(plane, 5, 5) == "bapo" and name(plane, 10, 5) == "bapo+v10"
     other = name(plane, 10, 1)
@@ -118,10 +118,10 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
     assert name(plane, 20, 1) != other
     # another sweep that draws the same parameters finds the same runs
     assert name(free, 10, 1) == other and name(free, 5, 5) == "bapo"
-    config = worker.configured(plane, settings, {"method.v": 10, "method.m": 1}, 3)
+    config = worker.config_of_trial(plane, settings, {"method.v": 10, "method.m": 1}, 3)
     assert str(run_directory(config)) == f"results/laptop/countdown/qwen2-112k/{other}/seed3"
     thresholds = files.load("thresholds_countdown", settings)
-    assert worker.configured(thresholds, settings, {"method": "bapo+fixed_0_2"}, 1).method.name == "bapo+fixed_0_2"
+    assert worker.config_of_trial(thresholds, settings, {"method": "bapo+fixed_0_2"}, 1).method.name == "bapo+fixed_0_2"
     used = list(dict.fromkeys(cell.method for cell in thresholds.reused_cells()))
     assert used == ["bapo", "bapo+fixed_0_2", "bapo+fixed_3_4", "grpo"]
 

@@ -184,7 +184,7 @@ def test_what_the_warm_process_declines(folder: Path, reason: str, said: str) ->
         server = Server(listener)
         request = Request("/" if reason == "folder" else os.getcwd(), ["job"], server.environment, [])
         if reason == "code":
-            server.seen[str(folder / "job.py")] = state_of(str(folder / "job.py"))
+            server.sources[str(folder / "job.py")] = state_of(str(folder / "job.py"))
             (folder / "job.py").write_text(JOB + "\n")
         elif reason == "threads":
             thread.start()
