@@ -1,15 +1,15 @@
-"""What the tables of a run hold: a line for every column, by table. docs/running.md prints them.
+"""Describes every column of the tables of a run, by table. docs/running.md prints these lines.
 
-``NAME_x1`` to ``NAME_x3`` are one line, ``NAME_xN``. They are of the responses of one origin in a step's batch: X1
+``NAME_xN`` stands for ``NAME_x1`` to ``NAME_x3``, the values over the responses of one origin in a step's batch: X1
 (fresh), X2 (retried), X3 (replayed). A method without the quantity has nan there, or no such column where the line
-names methods. ``verl``: only that engine has it. A method of one's own may add columns.
+names methods. ``verl`` marks columns that only this engine has. A project's method may add columns.
 """
 
 from __future__ import annotations
 
 from bapo.store import files
 
-#: steps.parquet: what methods say of a step by ``Batch.metrics``
+#: steps.parquet: what methods report of a step in ``Batch.metrics``
 OF_METHODS = {
     "generation_batches": "rollouts of a batch that the step took (DAPO: up to its limit)",
     "reevaluated_prompts": "hard prompts that BAPO sampled again",

@@ -1,7 +1,7 @@
-"""Files of a run directory: written whole or not at all, read back with errors that name the cure.
+"""Writes the files of a run directory whole or not at all, and reads them with errors that name the cure.
 
 Every file is written under a temporary name, flushed and renamed. ``summary.json`` comes last and holds the SHA-256 of
-the tables beside it, which tells a finished, intact run from anything else.
+the tables beside it, by which a finished and intact run is recognised.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SUMMARY, MANIFEST, CONFIG = "summary.json", "manifest.json", "config.yaml"
 CHECKSUMS = "checksums.json"  # beside a checkpoint's weights
 STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
-#: what tells that a folder holds a run, finished or not
+#: files and folders, any of which shows that a folder holds a run, finished or not
 OF_RUN = (MANIFEST, SUMMARY, "checkpoints", *TABLES)
-#: columns that measure time: the only ones that may differ between two runs of the same seed
+#: the beginning of columns of times, the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
-#: what mends a finished folder. Snakemake makes a run that is missing for its own target, not for a finished table
+#: how to mend a finished folder. Snakemake would not make a missing run again for a table that is finished
 AGAIN = (
     "delete the summary.json of its job and make it again, by its own command or `bapo run runs_STUDY`: a run goes on "
     "from its last checkpoint"
@@ -41,10 +41,10 @@ AGAIN = (
 
 @contextlib.contextmanager
 def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; it becomes ``path`` if the block ends without an error.
+    """Yield a temporary path in the same folder, which is renamed to ``path`` if the block ends without an error.
 
-    durable: it is on the disk before it has its name; not so in a folder that the caller flushes and renames whole.
-    Raises UserError for a folder, a device or another thing that a file would replace.
+    durable: whether the file is flushed to the disk first; not needed in a folder that the caller flushes and renames.
+    Raises UserError where ``path`` is a folder, a device or anything else but a regular file.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
@@ -122,33 +122,36 @@ def sha256(path: Path) -> str:
 
 
 def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, Json]:
-    """Return {name: {"sha256", "bytes"}} of files in a folder."""
+    """Return {name: {"sha256", "bytes"}} of the named files in a folder."""
     return {n: {"sha256": sha256(folder / n), "bytes": (folder / n).stat().st_size} for n in names}
 
 
 def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
-    """Compare files with their fingerprints; return a sentence for each that is missing, truncated or different."""
-    paths = {folder / name: known for name, known in files.items()}
+    """Compare files with their fingerprints. Returns a sentence for each that is missing, truncated or different."""
+    paths = {folder / name: fingerprint for name, fingerprint in files.items()}
     return [
         f"{path} is missing or damaged"
-        for path, known in paths.items()
-        if not path.is_file() or known != {"sha256": sha256(path), "bytes": path.stat().st_size}
+        for path, fingerprint in paths.items()
+        if not path.is_file() or fingerprint != {"sha256": sha256(path), "bytes": path.stat().st_size}
     ]
 
 
 def damaged_checkpoint(folder: Path, state: bool = True) -> str | None:
-    """Say what is wrong with a checkpoint, by its own checksums. state: with what training alone goes on from."""
+    """Return what is wrong with a checkpoint by its checksums, or None.
+
+    state: whether files in its folders are checked too, from which only training resumes.
+    """
     problems = [f"{folder / CHECKSUMS} is missing or damaged"]
     with contextlib.suppress(UserError):
-        written = {n: f for n, f in read_json(folder / CHECKSUMS).items() if state or "/" not in n}
-        problems = damaged_files(folder, written) if written else problems
+        checksums = {n: f for n, f in read_json(folder / CHECKSUMS).items() if state or "/" not in n}
+        problems = damaged_files(folder, checksums) if checksums else problems
     return next(iter(problems), None)
 
 
 def newest_intact(folders: Iterable[Path]) -> Path | None:
-    """Return the first of some checkpoints, newest first, whose files are as their checksums say.
+    """Return the first checkpoint whose files agree with their checksums, and name those before it on stderr.
 
-    Those before it are named on stderr.
+    folders: of the checkpoints, newest first.
     """
     for folder in folders:
         problem = damaged_checkpoint(folder)
@@ -162,7 +165,7 @@ def verify_files(folder: Path) -> Json:
     """Return a finished folder's summary after checking its files. Raises UserError naming the first broken one."""
     content = read_json(folder / SUMMARY)
     files = content.get("files", {})
-    whole = "identity" in content and isinstance(files, dict)
-    for problem in damaged_files(folder, files) if whole else [f"{folder / SUMMARY} is damaged"]:
+    complete = "identity" in content and isinstance(files, dict)
+    for problem in damaged_files(folder, files) if complete else [f"{folder / SUMMARY} is damaged"]:
         raise UserError(f"{problem}; {AGAIN}")
     return content

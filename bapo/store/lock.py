@@ -1,6 +1,6 @@
-"""Keep a run directory to one process at a time, and move another configuration's run out of the way.
+"""Locks a run directory for one process, and moves the run of another configuration out of the way.
 
-The lock is the kernel's: it ends with its process, also after kill -9, so nothing is left to clean up.
+The lock belongs to the kernel and ends with its process, also after kill -9, so that nothing has to be cleaned up.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bapo.store.provenance import end_manifest, start_manifest
 
 @contextlib.contextmanager
 def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
-    """Hold the folder for this process, waiting up to ``patience`` seconds for another to finish with it.
+    """Lock the folder for this process, waiting up to ``patience`` seconds for another process to release it.
 
-    Waiting matters after a kill -9 of Snakemake, whose jobs continue without it: running the same command again lets
-    them finish. Raises UserError when the time is up, and where a folder has the name of a file that the job writes.
+    After a kill -9 of Snakemake its jobs continue, and the same command given again waits for them here. Raises
+    UserError when the time is up, and where a folder has the name of a file that the job writes.
     """
-    place = folder / ".lock"
-    lock = FileLock(place, poll_interval=0.2, fallback_to_soft=False)
+    file = folder / ".lock"
+    lock = FileLock(file, poll_interval=0.2, fallback_to_soft=False)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        owner = place.read_text(encoding="utf-8", errors="replace")
+        owner = file.read_text(encoding="utf-8", errors="replace")
         if patience:
             print(f"{folder}: waiting for {owner}", file=sys.stderr)
         try:
@@ -43,10 +43,10 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
             cure = "is working here; wait for it or stop it"
             raise UserError(f"{folder}: another process ({owner}) {cure}") from None
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK):  # those of a file system without locks
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK):  # the file system has no locks
             raise
     try:
-        place.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        file.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
         for path in folder.iterdir():
             if path.suffix in (".json", ".parquet", ".yaml") and path.is_dir():
                 raise UserError(f"{path} is a folder where a file of this job belongs; move it away")
@@ -57,10 +57,10 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def remade(folder: Path, identity: str) -> Iterator[None]:
-    """Hold the folder and write its manifest for a block that makes its files, ``summary.json`` last.
+    """Lock the folder and write its manifest for a block that makes its files, with ``summary.json`` last.
 
-    The old summary is deleted first, so the folder counts as unfinished until the new one is written. Raises UserError
-    as :func:`locked` does.
+    The old summary is deleted first, so that the folder is unfinished until the new one is written. Raises UserError as
+    :func:`locked` does.
     """
     with locked(folder):
         (folder / SUMMARY).unlink(missing_ok=True)
@@ -70,16 +70,16 @@ def remade(folder: Path, identity: str) -> Iterator[None]:
 
 
 def set_aside(folder: Path, identity: str) -> Path | None:
-    """Move a run made under another configuration out of the way and say so; return its new place.
+    """Move a run of another configuration out of the way, print so, and return its new folder.
 
-    Nothing is deleted. A run of unknown identity is moved if it holds checkpoints or tables.
+    Nothing is deleted. A run of unknown identity is moved as well.
     """
     if not any((folder / n).exists() for n in OF_RUN):
         return None
-    other = _identity(folder)
-    if other == identity:
+    old_identity = _identity(folder)
+    if old_identity == identity:
         return None
-    target = aside = folder.with_name(f".{folder.name}.was-{other or 'unknown'}")
+    target = aside = folder.with_name(f".{folder.name}.was-{old_identity or 'unknown'}")
     number = 1
     while target.exists():
         number += 1
@@ -88,13 +88,13 @@ def set_aside(folder: Path, identity: str) -> Path | None:
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
-    reason = "has another configuration" if other else "names no configuration"
+    reason = "has another configuration" if old_identity else "names no configuration"
     print(f"{folder}: the run in this folder {reason}; moved to {target.name}", file=sys.stderr)
     return target
 
 
 def _identity(folder: Path) -> str | None:
-    """Return the identity of the run in a folder, which its manifest, summary and checkpoints hold."""
+    """Return the identity of the run in a folder, from its manifest, summary or checkpoints."""
     states = sorted(folder.glob("checkpoints/**/state.json"), reverse=True)
     for path in (folder / MANIFEST, folder / SUMMARY, *states):
         with contextlib.suppress(UserError):

@@ -1,4 +1,4 @@
-"""What a job tells while it works: progress on stderr, metrics to wandb or trackio. The run directory has both."""
+"""Reports a job while it works: progress on stderr, and metrics to wandb or trackio."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Progress(tqdm):
     """Shows ``label: step 40/100, reward 0.31, 1.90 steps/s, 00:32 left``.
 
-    A terminal's line is redrawn; elsewhere a line is printed at every tenth of the way and at the end.
+    In a terminal the line is redrawn. Elsewhere a line is printed at every tenth of the total.
     """
 
-    monitor_interval = 0  # no thread of tqdm's: jobs fork
+    monitor_interval = 0  # no thread of tqdm, as jobs fork
 
     def __init__(self, label: str, total: int, start: int = 0, unit: str = "step") -> None:
         self.tenth = 10 * start // max(1, total)
@@ -43,7 +43,7 @@ class Progress(tqdm):
         )
 
     def add(self, count: int, note: str = "") -> None:
-        """Count further steps. note: shown behind them from now on."""
+        """Count further steps. note: shown after the count from now on."""
         if note:
             self.set_postfix_str(note, refresh=False)
         self.update(count)
@@ -51,7 +51,7 @@ class Progress(tqdm):
             self.close()
 
     def display(self, *arguments: object, **options: object) -> None:
-        """Draw the bar; in a log file print a line where another tenth is done."""
+        """Draw the bar in a terminal; elsewhere print a line where another tenth is done."""
         if self.fp.isatty():
             super().display(*arguments, **options)
         elif (tenth := 10 * int(self.n) // max(1, int(self.total))) > self.tenth:
@@ -59,17 +59,17 @@ class Progress(tqdm):
             print(self, file=self.fp, flush=True)
 
     def close(self) -> None:
-        """Leave the finished bar in the terminal; a log file's lines have ended already."""
+        """End the line of the bar in a terminal; elsewhere each line is complete."""
         if self.fp.isatty():
             super().close()
         self.disable = True
 
 
 class Tracking:
-    """Keeps a run of wandb or trackio, on this machine by default; with ``tracking=none`` it records nothing.
+    """Logs a run to wandb or trackio, on this machine by default; with ``tracking=none`` it logs nothing.
 
-    A run is one curve: its id or name has the run's identity, and it begins with the rows that a resumed run has
-    already, since both lose what they have not yet written when their process is killed.
+    The run's identity is part of its id or name, so that it stays one curve. It begins with the rows that a resumed run
+    has already, as both libraries lose what they have not written when the process is killed.
     """
 
     def __init__(self, config: Config, folder: Path, identity: str, rows: Iterable[Json]) -> None:
@@ -90,7 +90,7 @@ class Tracking:
             self.log(row)
 
     def log(self, row: Json) -> None:
-        """Log a row of steps.parquet, and what else is in it."""
+        """Log a row of steps.parquet, which may have further values."""
         if self.run:
             self.run.log({k: v for k, v in row.items() if v == v and k != "step"}, step=row["step"])
 
@@ -100,32 +100,32 @@ class Tracking:
                 self.run.finish()
 
 
-def _wandb(config: Config, folder: Path, identity: str, /, **said: Any) -> Any:
-    """Start a run in the run directory, offline by default. Online, wandb drops the steps that it has."""
-    # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
+def _wandb(config: Config, folder: Path, identity: str, /, **options: Any) -> Any:
+    """Start a run in the run directory, offline by default. Online, wandb drops the steps that it has already."""
+    # wandb's telemetry reads this variable; without it, it would try the network offline, too
     os.environ.setdefault("WANDB_MODE", config.tracking.mode)
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
     folder.mkdir(parents=True, exist_ok=True)
-    for part in folder.glob("wandb/offline-run-*"):  # this one holds their steps; one cut short ends `wandb sync`
-        shutil.rmtree(part)
-    # the packages are in the manifest; listing all takes 0.25 s
+    for run in folder.glob("wandb/offline-run-*"):  # the new run holds their steps, and `wandb sync` fails on a cut one
+        shutil.rmtree(run)
+    # the manifest has the packages, and listing all of them takes 0.25 s
     quiet = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False)
     return wandb.init(
         dir=str(folder),
         id=identity,
         name=f"{config.method.name}-seed{config.seed}",
-        # offline, a part that is synced replaces an earlier one, as it has all steps
+        # offline, a run that is synced replaces an earlier one, as it has all steps
         resume="allow" if config.tracking.mode == "online" else None,
         mode=config.tracking.mode,
         settings=quiet,
-        **said,
+        **options,
     )
 
 
-def _trackio(config: Config, folder: Path, identity: str, /, **said: Any) -> Any:
-    """Start a run in the database ``trackio`` of all results, or in TRACKIO_DIR, and drop the rows that it has."""
+def _trackio(config: Config, folder: Path, identity: str, /, **options: Any) -> Any:
+    """Start a run in the database ``trackio`` of all results, or in TRACKIO_DIR, without the rows that it had."""
     os.environ.setdefault("TRACKIO_DIR", str(Path(config.paths.results, "trackio").resolve()))
     for variable in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
         if os.environ.pop(variable, None):
@@ -133,16 +133,16 @@ def _trackio(config: Config, folder: Path, identity: str, /, **said: Any) -> Any
     import trackio
     from trackio import fragments
 
-    trackio.run.Run._get_username = lambda run: None  # it asks the hub
-    fragments.import_inbox_dir()  # what runs wrote beside the database, on a network's disk
+    trackio.run.Run._get_username = lambda run: None  # trackio's own asks the hub
+    fragments.import_inbox_dir()  # on a network's disk, runs write beside the database
     with redirect_stdout(sys.stderr):
         run = trackio.init(
             name=f"{config.method.name}-seed{config.seed}-{identity}",
             resume="allow",
             auto_log_cpu=False,
             auto_log_gpu=False,
-            **said,
+            **options,
         )
-    trackio.context_vars.current_run.set(None)  # it would be finished once more, on stdout, when the process ends
+    trackio.context_vars.current_run.set(None)  # or it is finished again at the end of the process, on stdout
     trackio.api.Run(run.project, run.name, run.id).delete()
     return run

@@ -1,8 +1,8 @@
-"""Where files come from: a run's ``manifest.json``, and the records beside tables and figures.
+"""Records where files come from: in a run's ``manifest.json``, and beside tables and figures.
 
-``manifest.json`` names the code, packages and hardware that wrote a folder, and when. Files of ``python -m analysis``
-have ``.provenance/NAME.json`` beside them: the same, the command, and the SHA-256 of the files and of their inputs.
-``bapo provenance FILE`` prints either. Nothing here imports torch or pandas.
+``manifest.json`` names the code, packages and hardware that wrote a folder, and the time. Files of ``python -m
+analysis`` have a ``.provenance/NAME.json`` beside them, which also has the command and the SHA-256 of the files and of
+their inputs. ``bapo provenance FILE`` prints either. Nothing here imports torch or pandas.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGES = (
 def git_state() -> Json:
     """Return {"commit", "dirty"} of the checkout that the package runs from.
 
-    Outside one, such as in a copy on a machine that lends its GPU, the commit is what ``BAPO_COMMIT`` says, or None.
+    Outside a checkout, such as in a copy on another machine, the commit is that of ``BAPO_COMMIT``, or None.
     """
     command = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
@@ -63,8 +63,8 @@ def package_versions() -> dict[str, str]:
 def hardware() -> Json:
     """Return the processor, cores, memory and system, without importing torch."""
     cpuinfo = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
-    model = named[1] if named else platform.machine()
+    match = re.search(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
+    model = match[1] if match else platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"processor": model, "cores": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
 
@@ -84,7 +84,7 @@ def _made_by() -> Json:
 
 
 def show() -> None:
-    """Print as JSON what a manifest says of code, packages and machine: ``bapo env``."""
+    """Print code, packages and machine as JSON, as a manifest has them: ``bapo env``."""
     print(json.dumps(_made_by(), indent=1))
 
 
@@ -92,18 +92,18 @@ def show() -> None:
 
 
 def start_manifest(folder: Path, identity: str, **content: object) -> Json:
-    """Write and return ``manifest.json`` for a run that begins or resumes."""
+    """Write and return the manifest of a run that starts or resumes. content: further entries."""
     previous: Json = {}
     with contextlib.suppress(UserError):
         previous = read_json(folder / MANIFEST)
-    same = previous.get("identity") == identity
+    resumes = previous.get("identity") == identity
     manifest = {
         "identity": identity,
         **content,
         **_made_by(),
-        "started": previous.get("started", timestamp()) if same else timestamp(),
+        "started": previous.get("started", timestamp()) if resumes else timestamp(),
         "ended": None,
-        "resumed": previous.get("resumed", -1) + 1 if same else 0,
+        "resumed": previous.get("resumed", -1) + 1 if resumes else 0,
     }
     write_json(folder / MANIFEST, manifest)
     return manifest
@@ -117,20 +117,20 @@ def end_manifest(folder: Path, manifest: Json) -> None:
 
 
 def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]) -> None:
-    """Write a record beside ``files``, one for all that differ only by suffix.
+    """Write a record beside ``files``, one for all that differ only in their suffix.
 
-    command: the words after ``python -m``. inputs: those that exist are recorded, a summary.json with its identity.
-    Paths are relative to the folder of the files, so a results folder may be moved.
+    Paths in it are relative to the folder of the files, so that a results folder may be moved. command: the words after
+    ``python -m``; inputs: those that exist are recorded, a summary.json with its identity.
     """
     groups: dict[Path, list[Path]] = {}
     for file in filter(Path.is_file, map(Path, files)):
         groups.setdefault(_record_of(file), []).append(file)
-    read = {path: _input(path) for path in inputs if path.is_file()} if groups else {}
+    entries = {path: _input(path) for path in inputs if path.is_file()} if groups else {}
     made_by = {"command": shlex.join(["python", "-m", *command]), **_made_by(), "written": timestamp()}
     for path, outputs in groups.items():
         folder = path.parent.parent
         content = {"files": {f.name: sha256(f) for f in outputs}, **made_by}
-        write_json(path, content | {"inputs": {os.path.relpath(p, folder): entry for p, entry in read.items()}})
+        write_json(path, content | {"inputs": {os.path.relpath(p, folder): entry for p, entry in entries.items()}})
 
 
 def _record_of(file: Path) -> Path:
@@ -140,7 +140,7 @@ def _record_of(file: Path) -> Path:
 def _input(path: Path) -> Json:
     content: Json = {"sha256": sha256(path)}
     if path.name == SUMMARY:
-        with contextlib.suppress(UserError):  # a damaged one is an input all the same
+        with contextlib.suppress(UserError):  # a damaged one is recorded without its identity
             content["identity"] = read_json(path).get("identity")
     return content
 
