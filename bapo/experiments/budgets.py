@@ -1,6 +1,6 @@
-"""The end of a run: after train.steps, or when it has used what another method's run used (``train.budget``).
+"""The end of a run: after train.steps, or when it has used as much as another method's run (``train.budget``).
 
-This compares two methods at equal rollouts, updates or compute, whatever a step of each costs.
+A budget compares two methods at equal rollouts, updates or compute, whatever a step of each costs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bapo.experiments.schema import Config
 from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, verify_files
 from bapo.validate import wrong
 
-#: unit -> the columns of steps.parquet, and totals of summary.json, that it sums
+#: unit -> the columns of steps.parquet, and the totals of summary.json, that are its sum
 UNITS = {
     "rollouts": ("fresh_rollouts", "regenerated_rollouts"),
     "updates": ("updates",),
@@ -26,9 +26,9 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Budget:
-    """A run ends with the first step after which it has spent ``amount``, and after ``most`` steps in any case.
+    """Ends a run with the first step after which it has spent ``amount``, and after ``most`` steps in any case.
 
-    unit: one of UNITS, or "steps"; spent, amount: counts of it.
+    unit: one of UNITS, or "steps", in which ``amount`` is counted.
     """
 
     unit: str
@@ -36,7 +36,7 @@ class Budget:
     most: int
 
     def spent(self, rows: Iterable[Json]) -> float:
-        """Sum what the steps of these rows of steps.parquet have cost."""
+        """Return what steps have cost. rows: of steps.parquet."""
         if self.unit == "steps":
             return float(sum(1 for _ in rows))
         return float(sum(row[column] for row in rows for column in UNITS[self.unit]))
@@ -44,33 +44,33 @@ class Budget:
     def finished(self, spent: float, step: int) -> bool:
         return spent >= self.amount or step >= self.most
 
-    def probes(self, before: float, after: float, step: int, points: int) -> bool:
-        """Return whether a probe is due after a step that took the spending from ``before`` to ``after``.
+    def probes(self, previous: float, spent: float, step: int, points: int) -> bool:
+        """Return whether a probe is due after a step that raised the spending from ``previous`` to ``spent``.
 
-        ``points`` probes, at least 2, are spread evenly over the budget; the first comes before the first step.
+        ``points`` probes, at least 2, are spread evenly over the budget. The first comes before the first step.
         """
-        if self.finished(after, step):
+        if self.finished(spent, step):
             return True
         shares = [round(i * self.amount / (points - 1)) for i in range(1, points - 1)]
-        return any(before < share <= after for share in shares)
+        return any(previous < share <= spent for share in shares)
 
 
 def outcome(budget: Budget, rows: Iterable[Json]) -> Json | None:
-    """Describe a finished run's budget for ``summary.json``; None where its steps count. rows: of steps.parquet.
+    """Describe a finished run's budget for ``summary.json``, or return None where it is counted in steps.
 
-    ``reached`` is False where the run ended at ``most`` steps, having spent less than the run it is compared with.
+    ``reached`` is False where the run ended at ``most`` steps, before it had spent ``amount``. rows: of steps.parquet.
     """
     if budget.unit == "steps":
         return None
     rows = list(rows)
     spent = budget.spent(rows)
-    # one that ended before the most steps had reached it, whatever rounding a sum in another order has
+    # a run that ended before ``most`` steps reached the amount, even if this sum is rounded to less
     reached = spent >= budget.amount or len(rows) < budget.most
     return {"unit": budget.unit, "amount": budget.amount, "spent": spent, "reached": reached}
 
 
 def like_directory(config: Config) -> Path | None:
-    """Name the folder of the run that sets the budget; None where the run ends after its steps."""
+    """Return the folder of the run that sets the budget, or None where the run ends after its steps."""
     budget = config.train.budget
     if budget.unit == "steps":
         return None
@@ -78,9 +78,9 @@ def like_directory(config: Config) -> Path | None:
 
 
 def steps(config: Config, problems: int | None = None) -> int:
-    """Count the steps that the configuration asks for. Raises UserError for none.
+    """Count the steps that the configuration asks for. Raises UserError where there are none.
 
-    problems: of the training set; by default as many as the configuration expects.
+    problems: number of training problems, by default that of the configuration.
     """
     if config.train.steps is not None:
         return config.train.steps
@@ -90,7 +90,7 @@ def steps(config: Config, problems: int | None = None) -> int:
             f"train.batch_size={config.train.batch_size}: larger than the {problems} problems of "
             f"train.epochs={config.train.epochs}; there would be no step"
         )
-    assert config.train.epochs is not None  # where steps is None
+    assert config.train.epochs is not None  # as steps is None
     return config.train.epochs * (problems // config.train.batch_size)
 
 
@@ -102,7 +102,7 @@ def of(config: Config, steps: int, limit: float | None) -> Budget:
 
 
 def amount(config: Config) -> float | None:
-    """Return the rollouts, updates or floating-point operations that a run may use; None where its steps count.
+    """Return the rollouts, updates or floating-point operations that a run may use, or None where steps are counted.
 
     Raises UserError where the run that sets it is missing, unfinished, damaged, or started from another model.
     """
@@ -118,7 +118,7 @@ def amount(config: Config) -> float | None:
 
 
 def identity(config: Config) -> str:
-    """Identify a run: by its configuration and, with a budget, by what the other run came to.
+    """Identify a run by its configuration and, with a budget, by the amount that the other run used.
 
     Raises UserError as :func:`amount` does.
     """

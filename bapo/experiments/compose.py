@@ -1,8 +1,8 @@
-"""Compose the configuration of a job from six layers, the later over the earlier: docs/methods.md.
+"""Composes the configuration of a job from six layers, each laid over those before it: docs/methods.md.
 
-Default, setting (with the files of scale, task and model, by Hydra), the setting's lines for the model, method with the
-task's lines for it, variants, command line.
-Nothing here imports torch: Snakemake reads configurations in every one of its processes.
+The layers are defaults; the setting with the files of scale, task and model, by Hydra; the setting's values for the
+model; the method with the task's values for it; variants; and the command line. Nothing here imports torch, because
+Snakemake reads configurations in each of its processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bapo.store.files import Json
 from bapo.validate import OVERRIDE, explained, parse_yaml, plain, read, refused, require_plain, wrong
 
 ConfigStore.instance().store(name="schema", node=defaults())
-#: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
+#: ``${share:4,${train.batch_size}}`` multiplies a count, rounded and at least 1
 OmegaConf.register_new_resolver("share", lambda share, count: max(1, round(share * count)), replace=True)
 
 #: parts of the configuration that all methods of a base model share
@@ -40,12 +40,12 @@ Layer = tuple[Path, Json]
 
 
 def compose_config(overrides: Sequence[str] = ()) -> Config:
-    """Compose ``experiments/`` and overrides, read the model's files where it says so, check every value.
+    """Compose ``experiments/`` and overrides, read the model's files if ``model.from_files``, and check every value.
 
-    Raises UserError with file, key, value and what is allowed. Composing is kept for each set of overrides: another
-    seed costs a copy.
+    The result is cached without the seed, so that another seed only costs a copy. Raises UserError with file, key,
+    value and what is allowed.
     """
-    seeds = [o for o in overrides if re.fullmatch(r"seed=(?:0|[1-9]\d{0,17})", o)]  # another is left to the schema
+    seeds = [o for o in overrides if re.fullmatch(r"seed=(?:0|[1-9]\d{0,17})", o)]  # the schema checks all others
     config = _config_of(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
     if seeds:
         config.seed = int(seeds[-1].partition("=")[2])
@@ -57,12 +57,11 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
 
     Args:
         scale, task: names in ``experiments/``
-        model, method: the same with their variants; "" stands for the setting's model, and for a method that nobody
-            names
+        model, method: names with their variants; "" stands for the setting's model, and for the default method
         seed: of the run
         extra: further overrides
 
-    Raises UserError as :func:`compose_config` does, and for a file whose ``name`` is not that of the file.
+    Raises UserError as :func:`compose_config` does, and where the ``name`` in a file is not the file's name.
     """
     names = {"scale": scale, "task": task, "model": model, "method": method}
     config = compose_config([*(f"{group}={name}" for group, name in names.items() if name), *extra])
@@ -80,15 +79,15 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
 
 @lru_cache(maxsize=1024)
 def _config_of(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
-    """Lay the layers over each other and check what they come to."""
+    """Lay the layers over each other and check the result."""
     choices, values = _choices_and_values(overrides)
-    method, *of_method = choices.pop("method", "grpo").split("+")
-    model, *of_model = choices.get("model", "").split("+")
+    method, *method_variants = choices.pop("method", "grpo").split("+")
+    model, *model_variants = choices.get("model", "").split("+")
     choices |= {"model": model} if model else {}
     config = _start(trees, tuple(f"{group}={name}" for group, name in choices.items())).copy()
     layers: list[Layer] = []
     try:
-        for layer in _layers(config, method, of_model, of_method):
+        for layer in _layers(config, method, model_variants, method_variants):
             config.merge_with(layer[1])
             layers.append(layer)
         config.models, config.task.methods = {}, {}
@@ -106,31 +105,31 @@ def _config_of(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         loc, value = first["loc"], first["input"]
-        if key := first.get("ctx", {}).get("key"):  # a name that does not exist in this part
+        if key := first.get("ctx", {}).get("key"):  # a key that does not exist
             loc, value = (*loc, key), value[key]
-        typed = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
-        raise refused(error, None if typed else _file_with(loc, value, layers)) from None
-    for part, variants in ((composed.model, of_model), (composed.method, of_method)):
-        part.name = "+".join([part.name, *variants])
-        part.title = ", ".join([part.title, *(places.variants()[v][1]["title"] for v in variants)])
+        is_override = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
+        raise refused(error, None if is_override else _file_with(loc, value, layers)) from None
+    for node, variants in ((composed.model, model_variants), (composed.method, method_variants)):
+        node.name = "+".join([node.name, *variants])
+        node.title = ", ".join([node.title, *(places.variants()[v][1]["title"] for v in variants)])
     return composed
 
 
-def _layers(config: DictConfig, method: str, of_model: list[str], of_method: list[str]) -> Iterator[Layer]:
-    """Yield what lies over the setting: its lines for the model, the method, the task's lines for it, the variants."""
+def _layers(config: DictConfig, method: str, model_variants: list[str], method_variants: list[str]) -> Iterator[Layer]:
+    """Yield the layers over the setting: its values for the model, the method, the task's values for it, variants."""
     setting = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
     if not OmegaConf.is_missing(config.model, "name"):
         yield setting, config.models.get(config.model.name, {})
-    options_of_method, file = _method(method), places.file_of("method", method)
-    if not options_of_method.get("algorithm"):
+    values, file = _method(method), places.file_of("method", method)
+    if not values.get("algorithm"):
         raise wrong(file, "algorithm", None, "has no value; name a method of bapo/methods/")
-    yield file, {"method": methods.defaults(options_of_method["algorithm"]) | options_of_method}
+    yield file, {"method": methods.defaults(values["algorithm"]) | values}
     yield places.file_of("task", config.task.name), {"method": config.task.methods.get(method, {})}
-    for group, variants in (("model", of_model), ("method", of_method)):
+    for group, variants in (("model", model_variants), ("method", method_variants)):
         entries = [(name, *places.variants()[name]) for name in variants]
-        for (one, _, ones), (other, _, others) in combinations(entries, 2):
-            if shared := _keys(ones) & _keys(others):
-                text = f"the variants '{one}' and '{other}' both set {min(shared)}; keep one of them"
+        for (name, _, content), (other_name, _, other_content) in combinations(entries, 2):
+            if shared := _keys(content) & _keys(other_content):
+                text = f"the variants '{name}' and '{other_name}' both set {min(shared)}; keep one of them"
                 raise UserError(f"{group}: {text}")
         for name, path, content in entries:
             if group == "method" and set(content) & set(SHARED):
@@ -140,9 +139,9 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
 
 
 def _method(name: str, above: tuple[str, ...] = ()) -> Json:
-    """Return what a method says: its class, or ``method/NAME.yaml`` over the methods that its defaults list names.
+    """Return the values of a method: of its class, or of ``method/NAME.yaml`` over the methods in its defaults list.
 
-    above: the files that name it.
+    above: the methods whose defaults lists lead to it.
     """
     places.require_name(f"method={name}", "method", name)
     path, below = places.file_of("method", name), Json()
@@ -157,7 +156,7 @@ def _method(name: str, above: tuple[str, ...] = ()) -> Json:
 
 
 def _keys(content: object, prefix: str = "") -> set[str]:
-    """Return the dotted keys that a variant sets, its title excepted."""
+    """Return the dotted keys that a variant sets, without its title."""
     if not isinstance(content, Mapping):
         return {prefix[:-1]}
     return {key for name, value in content.items() if name != "title" for key in _keys(value, f"{prefix}{name}.")}
@@ -167,7 +166,7 @@ def _keys(content: object, prefix: str = "") -> set[str]:
 
 
 def _choices_and_values(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Sort overrides into choices by group, and values. Raises UserError for a choice that does not exist."""
+    """Return the choices by group, and the other overrides. Raises UserError for a choice that does not exist."""
     choices, values = {}, []
     for override in filter(None, overrides):
         if not re.match(OVERRIDE, override):
@@ -182,7 +181,7 @@ def _choices_and_values(overrides: Sequence[str]) -> tuple[dict[str, str], list[
 
 
 def once(overrides: Sequence[str]) -> Sequence[str]:
-    """Return overrides of which each key has one, with a value. Raises UserError for others: they may mean anything."""
+    """Return the overrides. Raises UserError for one without a value, and where a key has two different ones."""
     firsts: dict[str, str] = {}
     for override in overrides:
         key, sign, value = override.partition("=")
@@ -196,7 +195,7 @@ def once(overrides: Sequence[str]) -> Sequence[str]:
 
 @lru_cache(maxsize=256)
 def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
-    """Compose all but the method by Hydra, which takes 0.2 seconds: once a process for each scale, task and model."""
+    """Compose all but the method by Hydra. As this takes 0.2 seconds, the result is cached."""
     names = dict(choice.split("=", 1) for choice in choices)
     name = f"{names.get('scale', 'laptop')}_{names.get('task', 'countdown')}"
     if "setting" not in names and name not in options("setting"):
@@ -204,34 +203,34 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
         raise UserError(f"{file}: missing: write this file, which says what the task is at this scale")
     if not names.get("setting", name).endswith(ending := f"_{names.get('task', 'countdown')}"):
         raise wrong(None, "setting", names["setting"], f"is of another task; name one that ends in {ending}")
-    for group, each in ({"scale": "laptop", "task": "countdown", "setting": name} | names).items():
-        parse_yaml(places.file_of(group, each))  # Hydra would not name a wrong file, nor end with nested aliases
-    suite, *others = trees
-    path = [f"hydra.searchpath=['file://{_quoted(tree)}']" for tree in others]  # a project has one
+    for group, choice in ({"scale": "laptop", "task": "countdown", "setting": name} | names).items():
+        parse_yaml(places.file_of(group, choice))  # Hydra would not name a wrong file, nor end with nested aliases
+    suite, *project_trees = trees
+    search_path = [f"hydra.searchpath=['file://{_quote(tree)}']" for tree in project_trees]  # at most one
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(suite)):
-            config = compose("config", overrides=[*choices, *path])
+            config = compose("config", overrides=[*choices, *search_path])
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError, AssertionError) as error:
         raise UserError(explained(error)) from None
-    OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
+    OmegaConf.set_struct(config, False)  # the schema refuses keys that do not exist
     return config
 
 
-def _quoted(path: Path) -> str:
-    """Write a path as it stands between Hydra's single quotes."""
-    return re.sub(r"\\*(?='|$)", lambda found: 2 * found[0], str(path)).replace("'", r"\'")
+def _quote(path: Path) -> str:
+    """Escape a path for Hydra's single quotes."""
+    return re.sub(r"\\*(?='|$)", lambda match: 2 * match[0], str(path)).replace("'", r"\'")
 
 
 def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer]) -> Path | None:
-    """Find the one file of ``experiments/`` that gives a key this value; None where several do."""
+    """Return the file of ``experiments/`` that gives a key this value, or None unless it is the only one."""
 
-    def at(node: object, names: Sequence[int | str]) -> object:
+    def value_at(node: object, names: Sequence[int | str]) -> object:
         for name in names:
             node = node.get(name) if isinstance(node, Mapping) else None
         return node
 
     files = [path for tree in places.trees() for path in tree.glob("*/*.yaml")]
-    sources = {path for path, content in layers if at(content, loc) == value}
+    sources = {path for path, content in layers if value_at(content, loc) == value}
     for path in files:
-        sources |= {path} if at(parse_yaml(path), loc[path.parent.name == loc[0] :]) == value else set()
+        sources |= {path} if value_at(parse_yaml(path), loc[path.parent.name == loc[0] :]) == value else set()
     return sources.pop() if len(sources) == 1 else None

@@ -1,8 +1,8 @@
-"""The identity of every job: a digest of its meaning, which rules and jobs both ask for here.
+"""The identity of every job: a digest of its meaning, which rules and jobs both take from here.
 
-A job is done when the identity in its summary equals the one that its configuration has now. Which keys belong to which
-identity stands at the keys: bapo/experiments/schema.py. Names, paths, tracking and hardware belong to none. A project's
-code belongs to what it defines, and UserError is raised where it cannot be read.
+A job is done when the identity in its summary equals that of its configuration. Each key in bapo/experiments/schema.py
+says to which identities it belongs. Names, paths, tracking and hardware belong to none. A project's code belongs to
+what it defines, and UserError is raised where it cannot be read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bapo.store.files import SUMMARY, Json, read_json, sha256
 from bapo.store.provenance import hardware
 from bapo.validate import Only, WhereSet, parse_yaml, plain
 
-#: Raised when a change of the code changes what the same configuration means; part of the identities below.
+#: parts of the identities below; one is raised when a change of the code changes what a configuration means
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1, "grader": 2}
 
 
 def digest(content: object) -> str:
-    """Return 16 hex digits of the SHA-256 of the sorted compact JSON of ``content``; 1.0 is 1."""
+    """Return 16 hex digits of the SHA-256 of the sorted compact JSON of ``content``, in which 1.0 is 1."""
     text = json.dumps(_numbers(plain(content)), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -45,23 +45,25 @@ def _numbers(node: object) -> object:
 def meaning(node: BaseModel, identity: str) -> Json:
     """Return the values of a part of the configuration that belong to an identity: "data", "documents", "run", ..."""
     names = [name for name, only in _marks(type(node)).items() if only is None or identity in only]
-    later = _where_set(type(node))
-    values = {name: getattr(node, name) for name in names if name not in later or getattr(node, name) != later[name]}
+    defaults = _where_set(type(node))
+    values = {name: getattr(node, name) for name in names}
+    values = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
     return {k: meaning(v, identity) if isinstance(v, BaseModel) else plain(v) for k, v in values.items()}
 
 
 @cache
-def _where_set(part: type[BaseModel]) -> dict[str, object]:
-    """Return the defaults of the fields that count only where they have another value."""
-    return {name: field.default for name, field in part.model_fields.items() if WhereSet in field.metadata}
+def _where_set(schema: type[BaseModel]) -> dict[str, object]:
+    """Return the defaults of the fields that only count where they have another value."""
+    return {name: field.default for name, field in schema.model_fields.items() if WhereSet in field.metadata}
 
 
 @cache
-def _marks(part: type[BaseModel]) -> dict[str, Only | None]:
-    """Return what a part's fields are ``Only`` of; a class that changes a default keeps its parent's mark."""
-    fields = [cls.model_fields for cls in reversed(part.__mro__) if issubclass(cls, BaseModel) and cls is not BaseModel]
-    marks: dict[str, Only | None] = dict.fromkeys(part.model_fields)
-    return marks | {n: m for f in fields for n in f for m in f[n].metadata if isinstance(m, Only)}
+def _marks(schema: type[BaseModel]) -> dict[str, Only | None]:
+    """Return the ``Only`` of each field, or None. A class that changes a default keeps the mark of its parent."""
+    parents = [cls for cls in reversed(schema.__mro__) if issubclass(cls, BaseModel) and cls is not BaseModel]
+    fields = [(name, field) for cls in parents for name, field in cls.model_fields.items()]
+    marks: dict[str, Only | None] = dict.fromkeys(schema.model_fields)
+    return marks | {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, Only)}
 
 
 def data_identity(config: Config) -> str:
@@ -72,7 +74,7 @@ def data_identity(config: Config) -> str:
 
 
 def _task(config: Config) -> Json:
-    """Identify a task: by its name; one of the project by its code and its files too."""
+    """Identify a task by its name, and a project's task by its code and its files, too."""
     task = config.task
     if task.name in own("task"):
         code = project.code_digest_of(task.code) if task.code else None
@@ -83,7 +85,7 @@ def _task(config: Config) -> Json:
 def _rows(entry: Json) -> list[str]:
     """Return the SHA-256 of the files of a split, an entry of ``data.hub``, whose repository is a folder."""
     if not entry.get("repository"):
-        return []  # the data job names the key
+        return []  # the data job reports the missing key
     folder = Path(entry["repository"])
     files = (path for pattern in entry.get("files") or ["**/*"] for path in sorted(folder.glob(pattern)))
     return [_sha256(path, path.stat().st_mtime_ns) for path in files if path.is_file()]
@@ -95,13 +97,13 @@ def _sha256(path: Path, changed: int) -> str:
 
 
 def _model(config: Config, identity: str) -> Json:
-    """Identify a model, and the code of a family of the user's own."""
+    """Identify a model, with the project's code of its family if there is any."""
     code = config.model.code
     return meaning(config.model, identity) | ({"code": [code, project.code_digest_of(code)]} if code else {})
 
 
 def base_identity(config: Config) -> str:
-    """Identify the model that reinforcement learning starts from, with the problems that it is put to."""
+    """Identify the model that reinforcement learning starts from, together with the problems."""
     if config.model.kind == "pretrained":
         return digest({"data": data_identity(config), "model": _model(config, "base")})
     shipped = shipped_base(config)
@@ -109,14 +111,14 @@ def base_identity(config: Config) -> str:
 
 
 class Shipped(NamedTuple):
-    """Weights in experiments/base/, which come with the suite. path: safetensors, float16; sha256: of the file."""
+    """Names weights that come with the suite. path: float16 safetensors in experiments/base/; sha256: of the file."""
 
     path: Path
     sha256: str
 
 
 def shipped_base(config: Config) -> Shipped | None:
-    """Return the base model of ``config`` that comes with the suite; None where it is trained here, or pretrained."""
+    """Return the base model of ``config`` that comes with the suite, or None where it is trained here or pretrained."""
     if config.model.kind != "scratch" or config.base.source == "train":
         return None
     index, recipe = places.EXPERIMENTS / "base" / "index.yaml", base_recipe(config)  # written by make.py beside it
@@ -125,60 +127,60 @@ def shipped_base(config: Config) -> Shipped | None:
 
 
 def base_recipe(config: Config) -> str:
-    """Identify what a base model is trained from and how; it sees documents and none of the problems."""
+    """Identify the training of a base model, which sees documents and none of the problems."""
     content: Json = {name: meaning(getattr(config, name), "documents") for name in ("data", "base", "sampling")}
     content |= {"task": _task(config), "model": _model(config, "documents")}
     content["count"] = config.data.split_sizes.get("base")
     return digest(content | {"revision": [REVISIONS["data"], REVISIONS["base"]]})
 
 
-def _asked(config: Config, identity: str) -> Json:
-    """Return how a problem is put to the model, how its responses are drawn, and what grades those of real sets."""
+def _prompts_and_sampling(config: Config, identity: str) -> Json:
+    """Return how prompts are made and responses sampled, and the revision of the grader of real sets."""
     content = {"asked": meaning(config.data, identity), "sampling": meaning(config.sampling, identity)}
-    boxed = config.data.source == "hub" and config.task.name != "countdown"  # that has a grammar of its own
+    boxed = config.data.source == "hub" and config.task.name != "countdown"  # which has its own grammar
     return content | ({"grader": REVISIONS["grader"]} if boxed else {})
 
 
 def train_identity(config: Config) -> str:
-    """Identify a run: the result changes when, and only when, the run's numbers may change.
+    """Identify a run. The identity changes when, and only when, the run's numbers may change.
 
-    The ``revision`` of the method's class belongs to it, and is raised when the code changes its meaning.
+    The ``revision`` of the method's class is part of it, and is raised when the code changes the method's meaning.
     """
     return identity_of_seed(train_content(config), config.seed)
 
 
 def probe_identity(config: Config, device: str) -> str:
-    """Identify what the model answers to the probe before training: with this code and processor, bit for bit."""
+    """Identify the model's responses to the probe before training, which are the same bits on this processor."""
     names = ("seed", "engine", "threads", "task", "data", "model", "sampling", "probe")
     content = {name: plain(getattr(config, name)) for name in names}
     return digest([content, base_identity(config), code_identity(), device, hardware()["processor"]])
 
 
 def identity_of_seed(content: Json, seed: int) -> str:
-    """Identify a run by what all seeds of its method have in common (:func:`train_content`), and its seed."""
+    """Identify a run by its :func:`train_content`, which all seeds share, and its seed."""
     return digest({**content, "seed": seed})
 
 
 def train_content(config: Config) -> Json:
-    """Return all that a run's identity consists of but the seed. Raises UserError for an unknown algorithm."""
+    """Return what a run's identity is made of, except the seed. Raises UserError for an unknown algorithm."""
     content: Json = {name: meaning(getattr(config, name), "run") for name in ("train", "probe", "method")}
-    content |= _asked(config, "run") | {"base": base_identity(config), "engine": config.engine}
+    content |= _prompts_and_sampling(config, "run") | {"base": base_identity(config), "engine": config.engine}
     if methods.get(config.method.algorithm).judges_micro_batches:
         content["micro_batch_size"] = config.train.micro_batch_size
     return content | {"revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)]}
 
 
 def evaluation_identity(config: Config, identity: str = "evaluation") -> str:
-    """Identify what an evaluation asks of any checkpoint; how many GPUs work on it does not matter."""
-    asked = meaning(config.evaluation, identity)
+    """Identify an evaluation apart from its checkpoint. The number of GPUs is not part of it."""
+    values = meaning(config.evaluation, identity)
     if config.evaluation.backend != "vllm":
-        del asked["vllm"]
-    content = {"data": data_identity(config), "model": _model(config, "evaluation"), "evaluation": asked}
-    return digest(content | _asked(config, "evaluation") | {"revision": REVISIONS["evaluation"]})
+        del values["vllm"]
+    content = {"data": data_identity(config), "model": _model(config, "evaluation"), "evaluation": values}
+    return digest(content | _prompts_and_sampling(config, "evaluation") | {"revision": REVISIONS["evaluation"]})
 
 
 def curve_identity(config: Config) -> str:
-    """Identify what the evaluation of a run's kept checkpoints asks, and of which steps."""
+    """Identify the evaluation of a run's kept checkpoints, and of which steps, apart from the checkpoints."""
     return digest([evaluation_identity(config, "curve"), config.checkpoint.every])
 
 
@@ -195,7 +197,7 @@ def identity_of_curve(config: Config, checkpoints: Mapping[int, str], splits: It
 
 
 def files_of(config: Config, names: Iterable[str]) -> Json:
-    """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder.
+    """Return the SHA-256 of the files of real problems, as they may come from the hub or from a folder.
 
     Raises UserError where the data job's summary is missing or damaged.
     """
@@ -207,7 +209,7 @@ def files_of(config: Config, names: Iterable[str]) -> Json:
 
 @cache
 def code_identity() -> str:
-    """Identify the code and the YAML files of the suite: tables and figures take seconds, and are made anew with it."""
+    """Identify the suite's code and YAML files, after a change of which all tables and figures are made again."""
     root = Path(__file__).resolve().parents[2]
     files = (path for package in ("analysis", "bapo") for path in sorted((root / package).rglob("*")))
     return digest([sha256(path) for path in files if path.suffix in (".py", ".yaml")])

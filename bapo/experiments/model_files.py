@@ -1,7 +1,7 @@
-"""What a pretrained model says of itself: ``model=hf`` reads it from the model's files instead of ``experiments/``.
+"""Reads a pretrained model's sizes and tokens from its files, for ``model=hf``, which ``experiments/`` does not know.
 
-JSON and the headers of safetensors files alone; no library of models is imported. A local folder is read whenever a
-configuration is composed. A model on the hub is described by its base job, once that has fetched it.
+Only JSON and the headers of safetensors files are read, and no library of models is imported. A local folder is read
+whenever a configuration is composed. The base job describes a model on the hub once it has fetched it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from bapo.store.files import SUMMARY, Json, read_json
 from bapo.validate import wrong
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
-#: the key of CONFIG that holds the number of positions, by family
+#: the keys of CONFIG that hold the number of positions in one family or another
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 #: model.sizes -> the key of CONFIG
 _SIZES = {"vocabulary": "vocab_size", "width": "hidden_size", "layers": "num_hidden_layers", "mlp": "intermediate_size"}
 
 
 class Facts(NamedTuple):
-    """What the files say.
+    """Holds what the files of a model tell.
 
-    parameters: None where the weights are in no safetensors files; sizes: as model.sizes, None where CONFIG lacks one;
-    positions: None where CONFIG has none; ends: whether a token ends a response; template: whether there is one for
-    chats.
+    parameters: their number; None where the weights are not in safetensors files
+    sizes: as model.sizes; None where CONFIG lacks one of them
+    positions: the longest sequence; None where CONFIG lacks it
+    ends: whether a token ends a response
+    template: whether there is a chat template
     """
 
     parameters: int | None
@@ -39,10 +41,10 @@ class Facts(NamedTuple):
 
 
 def fill(config: Config) -> Config:
-    """Set ``model.parameters``, ``sizes`` and ``context_length`` where nobody has, and return ``config``.
+    """Set ``model.parameters``, ``sizes`` and ``context_length`` where they are not set, and return ``config``.
 
-    Raises UserError for a file that is missing or broken, and where prompt and response exceed the context. A model on
-    the hub that was not fetched stays as it is.
+    The values of a model on the hub that was not fetched yet are left alone. Raises UserError for a file that is
+    missing or broken, and where prompt and response exceed the context.
     """
     model = config.model
     if not model.from_files or not model.path:
@@ -50,8 +52,8 @@ def fill(config: Config) -> Config:
     if Path(model.path).is_dir():
         facts = read(Path(model.path))._asdict()
     else:
-        noted = base_directory(config) / SUMMARY
-        summary = read_json(noted) if noted.exists() else {}
+        file = base_directory(config) / SUMMARY
+        summary = read_json(file) if file.exists() else {}
         if summary.get("identity") != base_identity(config) or "facts" not in summary:
             return config
         facts = summary["facts"]
@@ -66,7 +68,7 @@ def fill(config: Config) -> Config:
 
 
 def read(folder: Path) -> Facts:
-    """Read what the files in ``folder`` say. Raises UserError naming file, field and cure."""
+    """Read the files in ``folder``. Raises UserError naming file, field and cure."""
     if not (folder / CONFIG).is_file():
         raise wrong(folder / CONFIG, "", None, "missing: model.path must name a model in Hugging Face's format")
     content, tokenizer, generation = (_json(folder / name) for name in (CONFIG, TOKENIZER, GENERATION))
@@ -85,7 +87,7 @@ def read(folder: Path) -> Facts:
 
 
 def require(config: Config, folder: Path, facts: Facts) -> None:
-    """Raise UserError where what a model says of itself does not fit the run: file, field and cure."""
+    """Raise UserError, naming file, field and cure, where a model's files do not suit the run."""
     if not facts.template and config.data.chat_template != "plain":
         cure = (
             "has no value, and the prompts are conversations; take an instruction-tuned model, add one to the file, or "
@@ -98,7 +100,7 @@ def require(config: Config, folder: Path, facts: Facts) -> None:
 
 
 def _json(path: Path) -> Json:
-    """Return the object of a file, {} where there is no file."""
+    """Return the object of a JSON file, or {} where there is none. Raises UserError for other content."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError) as error:
@@ -106,7 +108,7 @@ def _json(path: Path) -> Json:
 
 
 def _parameters(folder: Path, tied: bool) -> int | None:
-    """Count the weights by the headers of their files. tied: the head is the embeddings; some files hold both."""
+    """Count the weights by the headers of their files. tied: whether head and embeddings are one, and counted once."""
     from huggingface_hub import errors, get_local_safetensors_metadata
 
     try:

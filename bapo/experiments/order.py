@@ -1,6 +1,6 @@
-"""Training runs by their names, and their order: a first look, then a row after the other, each with one seed at first.
+"""The names of training runs, and their order: a first look, then all rows with one seed, then with further seeds.
 
-Snakemake's priorities follow it, and what is outside Table 1 comes last.
+Snakemake's priorities follow this order. Runs outside Table 1 come last.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ class Cell:
 
 R = TypeVar("R", bound=Cell)
 
-#: what the first look shows: this task, and these methods, the longest run first so that two cores end them soonest
+#: task and methods of the first look. The longest run comes first, so that two cores finish all of them soonest
 TASK, METHODS = "countdown", ("dapo", "grpo", "bapo")
 
 
 def first_look(runs: Sequence[R], method_of: Callable[[R], str] = lambda run: run.method) -> list[R]:
-    """Return METHODS with the lowest seed on TASK; of a study without them, other methods or its first task.
+    """Return the runs of METHODS with the lowest seed on TASK.
 
-    method_of: the method that a run stands for.
+    A study without TASK shows its first task, and one without METHODS as many other methods. method_of: the method that
+    a run stands for.
     """
     start = next((r for r in runs if r.task == TASK), runs[0])
     block = [r for r in runs if (r.task, r.model) == (start.task, start.model)]
-    same = sorted((r for r in block if r.seed == min(b.seed for b in block)), key=method_of)
-    return [r for r in same if method_of(r) in METHODS] or same[: len(METHODS)]
+    one_seed = sorted((r for r in block if r.seed == min(b.seed for b in block)), key=method_of)
+    return [r for r in one_seed if method_of(r) in METHODS] or one_seed[: len(METHODS)]
 
 
-def in_order(runs: Sequence[R], method_of: Callable[[R], str] = lambda run: run.method) -> list[R]:
-    """Return the runs as they should start.
+def in_order(runs: Sequence[R], method_of: Callable[[R], str]) -> list[R]:
+    """Return the runs in the order in which they should start.
 
-    After the first look a row follows the other, that is a method on every task. All rows get their first seed before
-    one gets its second: after a third of the time a reader has the whole table with one seed, and no row waits for the
-    end. METHODS are the first rows. DAPO's runs, the longest, so never end last.
+    The first look is followed by one row after another, a row being a method on every task. All rows get their first
+    seed before any gets its second, so that a third of the time gives the whole table with one seed. METHODS are the
+    first rows, so that the runs of DAPO, the longest, never end last.
     """
     look = first_look(runs, method_of)
     seeds, tasks = _ranks(r.seed for r in runs), _ranks(r.task for r in runs)
@@ -57,17 +58,17 @@ def _ranks(names: Iterable[str | int]) -> dict[str | int, int]:
     return {name: rank for rank, name in enumerate(dict.fromkeys(names))}
 
 
-#: the priority of an evaluation, which follows its run at once, and of what takes a second
+#: the priority of evaluations, which follow their run at once, and of jobs that take a second
 AT_ONCE = 10_000
 
 
 class Priorities:
-    """Gives the priorities at a scale. table: its study of Table 1, None where the scale has none."""
+    """Gives the priorities of jobs at a scale. table: its study of Table 1, or None where it has none."""
 
     def __init__(self, table: Study | None) -> None:
         runs = in_order(table.cells, table.method_of) if table else []
         self.look = set(first_look(runs, table.method_of)) if table else set()
-        self.place = {cell: i for i, cell in enumerate(runs)}
+        self.rank = {cell: i for i, cell in enumerate(runs)}
 
     def of_start(self, task: str, model: str | None = None) -> int:
         """Return the priority of a task's problems, or of a base model."""
@@ -75,4 +76,4 @@ class Priorities:
 
     def of_run(self, cell: Cell) -> int:
         """Return the priority of a training run."""
-        return (4000 if cell in self.look else 1000) - self.place[cell] if cell in self.place else 0
+        return (4000 if cell in self.look else 1000) - self.rank[cell] if cell in self.rank else 0

@@ -1,4 +1,4 @@
-"""Names and folders: what ``experiments/`` has, where it is read from, and where results go."""
+"""Names and folders: which names ``experiments/`` has, where their files lie, and where results go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bapo.experiments.schema import Config
 from bapo.store.files import Json
 from bapo.validate import Name, parse_yaml, read
 
-#: the file of a tree that holds all its variants
+#: the file of all variants in a tree
 VARIANTS = "variants.yaml"
 #: the groups that a configuration chooses from
 GROUPS = ("scale", "task", "setting", "model", "method", "tracking")
@@ -27,15 +27,14 @@ def suite_folder() -> Path:
     return inside if inside.is_dir() else package.parent
 
 
-#: The suite's Hydra tree; BAPO_EXPERIMENTS names another one.
+#: the suite's Hydra tree; BAPO_EXPERIMENTS names another one
 EXPERIMENTS = Path(os.environ.get("BAPO_EXPERIMENTS") or suite_folder() / "experiments")
 
 
 def trees() -> tuple[Path, ...]:
-    """Return the Hydra trees: the suite's and, in a project that has one, its own, which only adds names."""
+    """Return the Hydra trees: the suite's, and that of the project if it has one, which only adds names."""
     home = project.folder()
-    own = home / "experiments" if home else None
-    return (EXPERIMENTS,) if own is None or not own.is_dir() else (EXPERIMENTS, own)
+    return (EXPERIMENTS, home / "experiments") if home and (home / "experiments").is_dir() else (EXPERIMENTS,)
 
 
 def own(group: str) -> list[str]:
@@ -44,32 +43,32 @@ def own(group: str) -> list[str]:
 
 
 def options(group: str) -> list[str]:
-    """List the names that ``group=...`` accepts, files whose names may become those of folders.
+    """List the names that ``group=...`` accepts.
 
-    Raises UserError for another name, and where a project takes a name of the suite's.
+    Raises UserError for a file whose name cannot be that of a folder, and where a project takes a name of the suite's.
     """
     if group == "variant":
         return sorted(variants())
-    suite, *own = ({p.stem: p for p in (tree / group).glob("*.yaml")} for tree in trees())
+    suite, *others = ({p.stem: p for p in (tree / group).glob("*.yaml")} for tree in trees())
     if group == "method":
         suite |= {name: Path(f"{name}.py") for name in methods.names()}
-        own.append({name: Path("methods", f"{name}.py") for name in project.methods()})
-    for files in own:
-        if taken := sorted(set(files) & set(suite)):
-            raise UserError(f"{files[taken[0]]}: the suite has a {group} of this name; rename the file")
-    files = suite | {name: file for files in own for name, file in files.items()}
+        others.append({name: Path("methods", f"{name}.py") for name in project.methods()})
+    for files in others:
+        if doubles := sorted(set(files) & set(suite)):
+            raise UserError(f"{files[doubles[0]]}: the suite has a {group} of this name; rename the file")
+    files = suite | {name: file for files in others for name, file in files.items()}
     return sorted(read(Name, name, file) for name, file in files.items())
 
 
 def variants() -> dict[str, tuple[Path, Json]]:
-    """Return every variant with its file: its title and the values that it sets. Raises UserError as for options."""
-    found: dict[str, tuple[Path, Json]] = {}
+    """Return the file and the content, title and values, of every variant. Raises UserError as for options."""
+    entries: dict[str, tuple[Path, Json]] = {}
     for path in (tree / VARIANTS for tree in trees()):
         for name, entry in (_variants(path.read_text(encoding="utf-8"), path) if path.exists() else {}).items():
-            if name in found:
+            if name in entries:
                 raise UserError(f"{path}: {name}: the suite has a variant of this name; rename it")
-            found[name] = path, entry
-    return found
+            entries[name] = path, entry
+    return entries
 
 
 @lru_cache(maxsize=8)
@@ -82,36 +81,36 @@ def _variants(text: str, path: Path) -> dict[str, Json]:
 
 
 def require_name(where: str, group: str, value: str) -> None:
-    """Raise UserError unless ``experiments/`` has this name, and its variants. where: the file and field with it."""
-    name, *others = value.split("+") if group in VARIED else [value]
-    for kind, each in ((group, name), *(("variant", v) for v in others)):
-        if each not in options(kind):
+    """Raise UserError unless ``experiments/`` has this name and its variants. where: the file and field with it."""
+    base, *variant_names = value.split("+") if group in VARIED else [value]
+    for kind, name in ((group, base), *(("variant", v) for v in variant_names)):
+        if name not in options(kind):
             raise UserError(
-                _missing(where, kind, each) or unknown(where, f"unknown {kind} '{each}'", each, options(kind))
+                _unused_file(where, kind, name) or unknown(where, f"unknown {kind} '{name}'", name, options(kind))
             )
 
 
-def _missing(where: str, group: str, name: str) -> str:
-    """Say what of a name lies in the working directory, and what it lacks; "" where nothing does."""
-    stated, code = Path("experiments", group, f"{name}.yaml"), Path(f"{group}s", f"{name}.py")
-    lying = next((file for file in (stated, code) if file.is_file()), None)
-    if lying and project.folder() is None:
-        return f"{where}: {lying} is not read, as this folder has no {project.MARK} and so is no project; create one"
-    if lying == code and group == "method":  # any other file there is one
+def _unused_file(where: str, group: str, name: str) -> str:
+    """Say why a file of this name in the working directory is not used; "" where there is none."""
+    config, code = Path("experiments", group, f"{name}.yaml"), Path(f"{group}s", f"{name}.py")
+    file = next((file for file in (config, code) if file.is_file()), None)
+    if file and project.folder() is None:
+        return f"{where}: {file} is not read, as this folder has no {project.MARK} and so is no project; create one"
+    if file == code and group == "method":  # files with other names are methods
         return f"{where}: {code} is no method, as its name begins with _; rename it"
-    if lying == code and group in ("task", "model"):
-        return f"{where}: {code} is there, but not registered; write `code: {code}:CLASS` into {stated}"
+    if file == code and group in ("task", "model"):
+        return f"{where}: {code} is there, but not registered; write `code: {code}:CLASS` into {config}"
     return ""
 
 
 def file_of(group: str, name: str) -> Path:
-    """Return the file of a name: in a project's tree if it lies there, else in the suite's, where it may not exist."""
-    suite, *own = (tree / group / f"{name}.yaml" for tree in trees())
-    return next((file for file in own if file.exists()), suite)
+    """Return the file of a name in the project's tree, or else in the suite's, where it may be missing."""
+    suite, *others = (tree / group / f"{name}.yaml" for tree in trees())
+    return next((file for file in others if file.exists()), suite)
 
 
 def run_folder(home: Path, task: str, model: str, method: str, seed: int | str) -> Path:
-    """Name the folder of a run in ``home``, a scale's results.
+    """Return the folder of a run in ``home``, the folder of a scale's results.
 
     task, model, method, seed: of the run; Snakemake's rules pass patterns such as "{task}".
     """
@@ -123,17 +122,17 @@ def base_folder(home: Path, task: str, model: str) -> Path:
 
 
 def scale_folder(results: str, scale: str, usual: str, engine: str) -> Path:
-    """Name results/<scale>; an engine other than the scale's ``usual`` one does not overwrite its results."""
+    """Return results/<scale>, or results/<scale>-<engine> for another engine than the ``usual`` one of the scale."""
     return Path(results, scale if engine == usual else f"{scale}-{engine}")
 
 
 def home(config: Config) -> Path:
-    """Name the folder that holds everything at the configuration's scale."""
+    """Return the folder of all results at the configuration's scale."""
     return scale_folder(config.paths.results, config.scale.name, config.scale.engine, config.engine)
 
 
 def run_directory(config: Config, method: str | None = None) -> Path:
-    """Name results/<scale>/<task>/<model>/<method>/seed<k>. method: another method's run of the same base and seed."""
+    """Return results/<scale>/<task>/<model>/<method>/seed<k>. method: in place of the configuration's."""
     return run_folder(home(config), config.task.name, config.model.name, method or config.method.name, config.seed)
 
 

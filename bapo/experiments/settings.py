@@ -22,7 +22,7 @@ from bapo.validate import OVERRIDE, Folder, Kind, Part, Seed, parse_yaml, refuse
 
 
 def _as_list(value: object) -> object:
-    """Read a single value for a list, as people write it: ``seeds=1``, ``methods=grpo,bapo``."""
+    """Return a list as texts; a single value or a text such as ``grpo,bapo`` becomes a list."""
     values = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
     return [require_plain(str(v)) for v in (values if isinstance(values, list | tuple) else [values])]
 
@@ -37,7 +37,7 @@ def _as_words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
-#: keys of the configuration that move a job's output or stand in ``--config`` -> the key there, where it has one
+#: keys that ``set`` refuses, as they move a job's output or have a setting -> the setting to use, if any
 _ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
 _ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device", "task.name": "", "model.name": ""}
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
@@ -45,9 +45,9 @@ _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "
 
 def _override_of_jobs(override: str) -> str:
     key = override.partition("=")[0]
-    for taken, instead in _ELSEWHERE.items():
-        if f"{taken}.".startswith(f"{key}."):  # a mapping holds its keys
-            cure = f"write {instead}=... beside it" if instead else "a study names it"
+    for refused_key, setting in _ELSEWHERE.items():
+        if f"{refused_key}.".startswith(f"{key}."):  # a mapping holds its keys
+            cure = f"write {setting}=... beside it" if setting else "a study names it"
             raise ValueError(f"{key} cannot be set for single jobs; {cure}")
     return override
 
@@ -55,7 +55,7 @@ def _override_of_jobs(override: str) -> str:
 Text = Annotated[str, Field(min_length=1)]
 Distinct = Annotated[tuple[Kind, ...], BeforeValidator(_as_list), AfterValidator(_distinct)]
 Overrides = tuple[Annotated[str, Field(pattern=OVERRIDE), AfterValidator(_override_of_jobs)], ...]
-#: keys that only say how the work is done
+#: settings that do not change what is computed
 _HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
 
@@ -83,20 +83,20 @@ class Settings(Part):
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Return the overrides of every job, the names of its cell excepted."""
-        named = {key: getattr(self, key) for key in ("engine", "device", "tracking")}
+        """Return the overrides of every job, except the names of its cell."""
+        values = {key: getattr(self, key) for key in ("engine", "device", "tracking")}
         folders = {"paths.results": self.results if self.results != "results" else None}
         folders["paths.data_folder"] = self.data_folder
-        named |= {key: json.dumps(folder, ensure_ascii=False) for key, folder in folders.items() if folder}
-        return (*(f"{key}={value}" for key, value in named.items() if value is not None), *self.set)
+        values |= {key: json.dumps(folder, ensure_ascii=False) for key, folder in folders.items() if folder}
+        return (*(f"{key}={value}" for key, value in values.items() if value is not None), *self.set)
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
-        """Return the overrides of a job of ``method``; "" stands for problems and base models, which have no method."""
+        """Return the overrides of a job of ``method``, or of problems and base models for the method ""."""
         return self.overrides if method else tuple(o for o in self.overrides if not o.startswith("method"))
 
     @property
     def usual_engine(self) -> str:
-        """Return the engine of the scale where none is named. Raises UserError where its file cannot be read."""
+        """Return the engine that the scale's file names. Raises UserError where that cannot be read."""
         return str(parse_yaml(places.file_of("scale", self.scale)).get("engine", "torch"))
 
     @property
@@ -109,11 +109,11 @@ class Settings(Part):
         return compose.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
 
     def as_json(self) -> str:
-        """Write what differs from the defaults for a command line."""
+        """Return the settings that differ from the defaults, as JSON for a command line."""
         return json.dumps(self.model_dump(exclude_defaults=True), sort_keys=True)
 
     def as_words(self) -> list[str]:
-        """Write what differs as ``snakemake --config`` takes it, less what only says how the work is done."""
+        """Return what differs from the defaults as words for ``snakemake --config``, without the settings in _HOW."""
         differences = self.model_dump(exclude_defaults=True, exclude=_HOW)
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
@@ -122,19 +122,19 @@ class Settings(Part):
 
 
 def settings_of_project() -> Json:
-    """Return the settings of ``bapo.yaml`` in the working directory, checked; none without it. Raises UserError."""
+    """Return the settings of ``bapo.yaml`` in the working directory, or {} without it. Raises UserError."""
     home = project.folder()
     if home is None:
         return {}
-    given = {key: value for key, value in project.content(home).items() if key != "title"}
-    read_settings(given, f"{home / project.MARK}:")
-    return given
+    values = {key: value for key, value in project.content(home).items() if key != "title"}
+    read_settings(values, f"{home / project.MARK}:")
+    return values
 
 
 def read_settings(keywords: Json, where: str = "--config") -> Settings:
-    """Check ``--config`` against the keys of Settings, the names in ``experiments/`` and the folders that there are.
+    """Return the settings of ``--config`` after checking keys, names in ``experiments/`` and folders.
 
-    Raises UserError: one sentence with the key and what is allowed. where: what the sentence begins with.
+    Raises UserError, one sentence with the key and what is allowed. where: the beginning of that sentence.
     """
     if not isinstance(keywords, Mapping):
         raise wrong(None, where, keywords, 'must be a mapping, such as {"scale": "smoke"}')

@@ -1,6 +1,6 @@
 """Studies: which runs a table or a figure is made of (``experiments/study/``).
 
-The Snakefile reads everything it knows about runs from here; nothing here imports torch or pandas.
+The Snakefile gets all that it knows about runs from here. Nothing here imports torch or pandas.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Some = Annotated[list[Kind], Field(min_length=1)]
 
 
 class Runs(Part):
-    """Names runs: every method with every seed from every model of one task, alone and with each of the variants.
+    """Names runs: every method, alone and with each variant, with every seed from every model of one task.
 
-    paired: from the first model with the first seed alone, from the second with the second, and so on.
+    paired: whether the first model only has the first seed, the second the second, and so on.
     """
 
     task: str
@@ -55,7 +55,7 @@ class Runs(Part):
 
 
 class StudyDefinition(Part):
-    """What ``experiments/study/<name>.yaml`` may say."""
+    """Holds the fields of ``experiments/study/<name>.yaml``."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ class StudyDefinition(Part):
     figures: list[str] = []  # of analysis/products.py, drawn from these runs, or a project's own, FILE.py:NAME
     curves: list[str] = []  # methods whose kept checkpoints are all evaluated
     evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
-    #: what is written down before the first run, in the form of analysis/beyond/gates.py
+    #: the fields below are written before the first run, in the form of analysis/beyond/gates.py
     claim: str = ""
     unit: Literal["seed", "base", "data"] = "seed"
     gates: list[Json] = []
@@ -74,7 +74,7 @@ class StudyDefinition(Part):
 
 @dataclass(frozen=True)
 class Study:
-    """Holds a study's runs at one scale. tuned: tuned run -> its method, under whose name it is shown."""
+    """Holds a study's runs at one scale. tuned: tuned run -> the method under whose name it is shown."""
 
     file: StudyDefinition
     scale: str
@@ -87,9 +87,9 @@ class Study:
 
     @property
     def curves(self) -> list[str]:
-        """Return the methods here whose kept checkpoints are all evaluated."""
-        made = {self.method_of(cell) for cell in self.cells}
-        return [method for method in self.file.curves if method in made]
+        """Return the methods with runs here whose kept checkpoints are all evaluated."""
+        methods = {self.method_of(cell) for cell in self.cells}
+        return [method for method in self.file.curves if method in methods]
 
     @property
     def curved(self) -> list[Cell]:
@@ -97,16 +97,16 @@ class Study:
         return [cell for cell in self.cells if self.method_of(cell) in self.file.curves]
 
     def first_look(self, home: Path) -> list[str]:
-        """Return the evaluations in ``home`` that the first look shows: of its runs and of their base model."""
+        """Return the evaluations in ``home`` that the first look shows, of its runs and their base model."""
         cells = order.first_look(self.cells, self.method_of)
         folders = [places.base_folder(home, cells[0].task, cells[0].model)]
         folders += [places.run_folder(home, **vars(cell)) for cell in cells]
         return [f"{folder}/eval/{SUMMARY}" for folder in folders]
 
     def summaries(self, home: Path, curves: bool) -> list[str]:
-        """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves.
+        """Return the summaries of all runs and base models in ``home`` and of their evaluations.
 
-        Of a study that evaluates nothing: of its runs alone.
+        A study that evaluates nothing only has those of its runs. curves: whether those of curves are returned, too.
         """
         runs = [places.run_folder(home, **vars(cell)) for cell in self.cells]
         if not self.file.evaluated:
@@ -118,7 +118,7 @@ class Study:
 
 
 def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
-    """Load the study ``name`` at ``scale``. methods, seeds: replace those of the file where not empty.
+    """Load the study ``name`` at ``scale``. methods, seeds: replace those of the file unless they are empty.
 
     Raises UserError naming the file, the field and what is allowed.
     """
@@ -134,17 +134,17 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         for variant in ((), *((v,) for v in block.variants))
         for seed in (seeds or block.seeds_of(model))
     ]
-    rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # which replace those of every block
+    rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # several blocks may then have the same runs
     for cell, count in Counter(cell for cell, _ in rows).items():
         if count > 1:
             raise UserError(f"{path}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
     runs = {block.run_of(method) for block in content.scales[scale] for method in block.tuned}
     tuned = {cell: method for cell, method in rows if cell.method in runs and method != cell.method}
     study = Study(content, scale, tuple(cell for cell, _ in rows), tuned)
-    named = {study.method_of(cell) for cell in study.cells}
-    if "reference" in content.model_fields_set and not methods and content.reference not in named:
+    names = {study.method_of(cell) for cell in study.cells}
+    if "reference" in content.model_fields_set and not methods and content.reference not in names:
         raise UserError(
-            f"{path}: {unknown('reference', f'no row {content.reference}', content.reference, sorted(named))}"
+            f"{path}: {unknown('reference', f'no row {content.reference}', content.reference, sorted(names))}"
         )
     return study
 
@@ -155,14 +155,14 @@ def study_of(name: str, settings: Settings) -> Study:
 
 
 def study_file(name: str) -> StudyDefinition:
-    """Read and check what ``experiments/study/<name>.yaml`` says. Raises UserError."""
+    """Read and check ``experiments/study/<name>.yaml``. Raises UserError."""
     places.require_name(f"study={name}", "study", name)
     path = places.file_of("study", name)
-    return _checked(name, path, path.read_text(encoding="utf-8"))
+    return _read_study(name, path, path.read_text(encoding="utf-8"))
 
 
-@lru_cache(maxsize=64)  # Snakemake asks many times
-def _checked(name: str, path: Path, text: str) -> StudyDefinition:
+@lru_cache(maxsize=64)  # Snakemake calls it many times
+def _read_study(name: str, path: Path, text: str) -> StudyDefinition:
     content: StudyDefinition = read(StudyDefinition, parse_yaml(path, text), path)
     if content.name != name:
         raise wrong(path, "name", content.name, f"must be {name}, as the file is called")
@@ -170,8 +170,8 @@ def _checked(name: str, path: Path, text: str) -> StudyDefinition:
         places.require_name(f"{path}: scales.{scale}", "scale", scale)
         for number, block in enumerate(blocks):
             methods = [*block.methods, *map(block.run_of, block.tuned)]
-            named = {"task": [block.task], "model": block.models, "method": methods, "variant": block.variants}
-            for group, values in named.items():
+            names = {"task": [block.task], "model": block.models, "method": methods, "variant": block.variants}
+            for group, values in names.items():
                 for value in values:
                     places.require_name(f"{path}: scales.{scale}.{number}", group, value)
     for method in content.curves:
