@@ -55,7 +55,7 @@ def _parser() -> ArgumentParser:
     job("data", "bapo.tasks.job:make_data", "problems")
     job("base", "bapo.engines.torch.base_model:train_base", "base_model")
     job("train", "bapo.engines:train", "training")
-    sub = job("evaluate", "bapo.evaluation.curve:evaluate_asked", "evaluation")
+    sub = job("evaluate", "bapo.evaluation.curve:main", "evaluation")
     what = sub.add_mutually_exclusive_group()
     what.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
     text = "evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem"

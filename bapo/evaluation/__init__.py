@@ -1,1 +1,1 @@
-"""Evaluation: a checkpoint on the benchmarks, its accuracies along a run, and graded files of responses."""
+"""Evaluates checkpoints on the benchmarks, also along a run, and grades files of responses."""

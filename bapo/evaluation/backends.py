@@ -1,7 +1,7 @@
 """The backends that sample responses, as lm-eval models: the torch engine, and vLLM in this process.
 
-torch: random numbers of (evaluation.seed, task, problem, repeat) alone; ``tokens`` as sampled, with the end token.
-vllm: one stream of the engine, from evaluation.seed; ``tokens`` of the text tokenised again.
+torch: random numbers depend only on (evaluation.seed, task, problem, repeat), and ``tokens`` counts sampled tokens with
+the end token. vllm: the engine has one random stream from evaluation.seed, and ``tokens`` counts those of the text.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bapo.store.files import Json
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
-#: Generation arguments for lm-eval's ``vllm``: the sampling keys that a model's generation_config would decide
-#: otherwise. No ``seed``: it would seed every request alike. lm-eval keeps special tokens; the torch engine does not.
+#: generation arguments for lm-eval's ``vllm``: sampling keys that a model's generation_config would otherwise decide.
+#: ``seed`` is left out, as it would seed all requests alike. lm-eval would keep special tokens, unlike the torch engine
 VLLM_ARGUMENTS = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "skip_special_tokens": True}
-#: problems that lm-eval hands to vLLM at once, where they have images: all pixels, 32 times, do not fit into memory
+#: problems with images that lm-eval gives vLLM at a time, as the pixels of all, 32 times, do not fit into memory
 WITH_IMAGES = 2048
 INSTALL = (
     "install vLLM on a machine with a GPU (pip install 'lm_eval[vllm]==0.4.13') or in an environment for CPU cores "
@@ -31,7 +31,7 @@ INSTALL = (
 
 
 def arguments(config: Config, checkpoint: Path | str) -> Json:
-    """Return this backend's generation arguments. Raises UserError for a stop token that the model lacks."""
+    """Return the backend's generation arguments. Raises UserError for a stop token that the model lacks."""
     if config.evaluation.backend == "torch":
         return {}
     ends: Json = {}
@@ -46,10 +46,15 @@ def arguments(config: Config, checkpoint: Path | str) -> Json:
 
 
 def build(config: Config, checkpoint: Path | str, advance: Callable[[int], None], images: int = 0) -> LM:
-    """Return the backend's lm-eval model, built once for all benchmarks.
+    """Return the backend's lm-eval model, which serves all benchmarks.
 
-    checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses; images: the most of
-    a problem. Raises UserError where the model cannot be loaded, or the device is missing.
+    Args:
+        config: of the run
+        checkpoint: a folder, or a name on the hub
+        advance: called with the number of responses that have been finished
+        images: the most images of a problem
+
+    Raises UserError where the model cannot be loaded, or the device is missing.
     """
     if config.evaluation.backend == "vllm":
         return _vllm(config, checkpoint, images)
@@ -77,26 +82,26 @@ def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
 
     on_cpu = environment.vllm_on_cpu()
     variables = {"TOKENIZERS_PARALLELISM": "false"} | ({} if on_cpu else verl_config.environment("cuda"))
-    for name, value in variables.items():  # before vLLM is imported: its runner and caches are those of training
+    for name, value in variables.items():  # before vLLM is imported, so that it has the runner and caches of training
         os.environ.setdefault(name, value)
     v, s = config.evaluation.vllm, config.sampling
     revision = revision_of(config, checkpoint)
-    built = get_model("vllm-vlm" if images else "vllm")(
+    model = get_model("vllm-vlm" if images else "vllm")(
         pretrained=str(checkpoint),
         revision=revision,
         tokenizer_revision=revision,
         dtype=v.dtype,
         tensor_parallel_size=v.tensor_parallel_size,
-        max_num_seqs=512,  # responses under way
+        max_num_seqs=512,  # responses at a time
         gpu_memory_utilization=v.gpu_memory_utilization,
         max_model_len=s.max_tokens,
-        add_bos_token=False,  # the chat template has placed it where it belongs, as in training
+        add_bos_token=False,  # the chat template has added it where it belongs, as in training
         batch_size=WITH_IMAGES if images else "auto",
         seed=config.evaluation.seed,
-        enforce_eager=on_cpu,  # compiling takes longer there than what it saves
+        enforce_eager=on_cpu,  # compiling takes longer there than it saves
         **({"max_images": images} if images else {}),
     )
     for name in ("tokenizer", "processor"):
-        if hasattr(built, name):
-            chats.prepare(getattr(built, name), config)
-    return built
+        if hasattr(model, name):
+            chats.prepare(getattr(model, name), config)
+    return model

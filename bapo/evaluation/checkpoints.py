@@ -1,4 +1,4 @@
-"""What is evaluated: a checkpoint's folder or a name on the hub, what identifies it, and prompts that it can take."""
+"""Checks what is evaluated: a checkpoint in a folder or on the hub, and the prompts for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def revision_of(config: Config, checkpoint: Path | str) -> str | None:
-    """Return the commit to ask the hub for: ``model.revision``, or what the base job fetched; a folder has none."""
+    """Return the commit of a checkpoint on the hub, ``model.revision`` or that of the base job; None for a folder."""
     from bapo.engines.shared.models import pretrained
 
     if isinstance(checkpoint, Path):
@@ -26,10 +26,10 @@ def revision_of(config: Config, checkpoint: Path | str) -> str | None:
 
 
 def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> str:
-    """Return the SHA-256 of the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
+    """Return the SHA-256 of the names and contents of the files in a checkpoint, without its folders.
 
-    For a name on the hub it is ``name@revision``, which is as good if the revision is a commit. Raises UserError if
-    there is no checkpoint, if it differs from the checksums that were written with it, or without a revision.
+    For a name on the hub it is ``name@revision``, which identifies as well if the revision is a commit. Raises
+    UserError if there is no checkpoint, if it differs from its checksums, or if a name on the hub has no revision.
     """
     if isinstance(checkpoint, str):
         if not revision:
@@ -47,7 +47,7 @@ def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> st
 
 
 def _damage(checkpoint: Path) -> str | None:
-    """Say what is wrong with a checkpoint by the fingerprints that training wrote with it; others' have none."""
+    """Return what is wrong with a checkpoint by the checksums of training, or None; others' checkpoints have none."""
     if (checkpoint / CHECKSUMS).exists() or re.search(r"/checkpoints/step_\d+$", str(checkpoint)):
         return damaged_checkpoint(checkpoint, state=False)
     base = checkpoint.parent
@@ -57,11 +57,11 @@ def _damage(checkpoint: Path) -> str | None:
 
 
 def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> None:
-    """Check every prompt of every benchmark before a model is loaded: lm-eval would cut a long text from the left.
+    """Check the length of every prompt before a model is loaded, because lm-eval would cut a long text from the left.
 
-    A picture counts as one token here: vLLM itself refuses a prompt whose pictures do not fit, and both backends refuse
-    a sequence that exceeds the model's context.
-    Raises UserError naming the first prompt that does not fit, or a checkpoint whose tokenizer cannot be loaded.
+    A picture counts as one token here. vLLM itself refuses a prompt whose pictures do not fit, and both backends refuse
+    a sequence that exceeds the model's context. Raises UserError naming the first prompt that does not fit, or a
+    checkpoint whose tokenizer cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -80,7 +80,7 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
         texts = [
             chat(tokenizer, [{"role": "user", "content": p.prompt}], images=bool(p.images)) for p in benchmark.problems
         ]
-        # the chat template has already placed whatever special tokens belong into a prompt
+        # the chat template has already added the special tokens
         tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
         for problem, prompt in zip(benchmark.problems, tokens, strict=True):
             if not 0 < len(prompt) <= longest:

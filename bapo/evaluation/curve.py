@@ -1,9 +1,9 @@
-"""Accuracy along a run: the base model and every kept checkpoint, on the benchmarks and on the validation problems.
+"""Evaluates the base model and every kept checkpoint of a run, on the benchmarks and the validation problems.
 
 Each checkpoint is evaluated as a finished run is (:mod:`bapo.evaluation.run`), with ``evaluation.curve_samples``
 samples a problem, into ``folder/step_000025``, so that an interrupted curve goes on with the next checkpoint. Step 0 is
-the model that the run began with. ``folder/<benchmark>.parquet`` then holds one row a step and problem, with the number
-of correct samples; ``summary.json``, written last, the accuracies and the fingerprints of the other files.
+the base model. ``folder/<benchmark>.parquet`` then holds one row a step and problem, with the number of correct
+samples. ``summary.json``, written last, holds the accuracies and the fingerprints of the other files.
 
 With ``evaluation.backend=torch`` the samples of the last checkpoint are the first ones of the run's own evaluation.
 """
@@ -36,26 +36,26 @@ FOLDER = "curve"
 
 
 def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
-    """Sample every problem ``evaluation.curve_samples`` times with each model of a finished run; returns the summary.
+    """Evaluate the base model and the kept checkpoints of a finished run. Returns the summary.
 
     run: its directory; folder: where the results go. Raises UserError if a checkpoint or the data is missing or
-    damaged, or if the backend cannot do it.
+    damaged, and as the evaluation of a checkpoint does.
     """
     from bapo.engines.shared.models import pretrained
 
     names = splits(config)
-    checkpoints = {0: pretrained.start_of(config), **kept(run, config.checkpoint.every)}
+    checkpoints = {0: pretrained.start_of(config), **kept_checkpoints(run, config.checkpoint.every)}
     digests = {step: checkpoint_digest(path, revision_of(config, path)) for step, path in checkpoints.items()}
     identity = identity_of_curve(config, digests, names)
-    before = evaluation.finished(folder, identity)
-    if before is not None:
-        return before
+    previous = evaluation.finished_summary(folder, identity)
+    if previous is not None:
+        return previous
     with remade(folder, identity):
-        begun = time.monotonic()
-        places = {step: folder / f"step_{step:06d}" for step in checkpoints}
+        start = time.monotonic()
+        folders = {step: folder / f"step_{step:06d}" for step in checkpoints}
         for step, path in checkpoints.items():
-            _evaluate(config, names, path, places[step])
-        frames = {name: _counts(name, places) for name in names}
+            _evaluate(config, names, path, folders[step])
+        frames = {name: _counts(name, folders) for name in names}
         for name, frame in frames.items():
             write_parquet(folder / f"{name}.parquet", frame)
         summary = {
@@ -64,7 +64,7 @@ def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
             "checkpoints": {str(step): fingerprint for step, fingerprint in digests.items()},
             "validation": config.evaluation.validation,
             "benchmarks": {name: _summarise(frame) for name, frame in frames.items()},
-            "seconds": round(time.monotonic() - begun, 3),
+            "seconds": round(time.monotonic() - start, 3),
             "peak_memory_bytes": peak_memory(),
             "files": fingerprints(folder, [f"{name}.parquet" for name in names]),
         }
@@ -72,17 +72,17 @@ def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
     return summary
 
 
-def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | None, out: Path | None) -> None:
-    """Evaluate what ``bapo evaluate`` asks for, and print the accuracies: a finished run, its curve, its base model.
+def main(config: Config, base: bool, along: bool, checkpoint: Path | None, out: Path | None) -> None:
+    """Evaluate a finished run, its curve, its base model or a checkpoint, and print the accuracies: ``bapo evaluate``.
 
     Args:
         config: of the run
         base: evaluate the base model instead of the run
         along: evaluate the base model and every kept checkpoint of the run
-        checkpoint: a folder instead of these
-        out: where the results go; None: in the folder of what is evaluated
+        checkpoint: a folder to evaluate instead
+        out: where the results go, by default in the folder of the run or the checkpoint
 
-    Raises UserError unless the run is finished and the configured one, and as the evaluation does.
+    Raises UserError unless the run is finished and has this configuration, and as the evaluation does.
     """
     from bapo.engines.shared.models import pretrained
 
@@ -109,10 +109,7 @@ def evaluate_asked(config: Config, base: bool, along: bool, checkpoint: Path | N
 
 
 def splits(config: Config) -> list[str]:
-    """Return the benchmarks, and the validation problems if they are none of them.
-
-    Raises UserError naming the key of ``evaluation`` that a curve cannot use.
-    """
+    """Return the benchmarks and the split of the validation problems. Raises UserError where there is no such split."""
     e = config.evaluation
     if e.validation is not None and e.validation not in config.data.split_sizes:
         allowed = ", ".join(s for s in config.data.split_sizes if s not in ("base", "train"))
@@ -120,10 +117,10 @@ def splits(config: Config) -> list[str]:
     return list(dict.fromkeys([*e.benchmarks, *([e.validation] if e.validation else [])]))
 
 
-def kept(run: Path, every: int) -> dict[int, Path]:
-    """Return {step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
+def kept_checkpoints(run: Path, every: int) -> dict[int, Path]:
+    """Return {step: folder} of a finished run's checkpoints at every ``every`` steps and at the end.
 
-    Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
+    Others, which an interruption leaves behind, are left out, so that all runs have the same steps. Raises UserError
     where the run has no summary.
     """
     summary = read_json(run / SUMMARY)
@@ -132,7 +129,7 @@ def kept(run: Path, every: int) -> dict[int, Path]:
 
 
 def _evaluate(config: Config, names: Sequence[str], checkpoint: Path | str, folder: Path) -> None:
-    """Evaluate one checkpoint; with vLLM in another process, as an engine keeps its memory until its process ends."""
+    """Evaluate one checkpoint; with vLLM in a new process, as its engine keeps its memory until the process ends."""
     config = config.copy()
     config.evaluation.samples, config.evaluation.benchmarks = config.evaluation.curve_samples, list(names)
     if config.evaluation.backend == "torch":
@@ -142,16 +139,16 @@ def _evaluate(config: Config, names: Sequence[str], checkpoint: Path | str, fold
         pool.submit(evaluation.evaluate, config, checkpoint, folder).result()
 
 
-def _counts(name: str, places: dict[int, Path]) -> pd.DataFrame:
-    """Return step, problem_id, correct and samples of one benchmark, from the evaluation of each step."""
+def _counts(name: str, folders: dict[int, Path]) -> pd.DataFrame:
+    """Return step, problem_id, correct and samples of one benchmark. folders: of the evaluations, by step."""
     import pandas as pd
 
     tables = []
-    for step, place in places.items():
-        rows = read_table(place / f"{name}.parquet", ["problem_id", "correct"])
-        counted = rows.groupby("problem_id", sort=False)["correct"].agg(["sum", "size"]).reset_index()
-        counted.insert(0, "step", step)
-        tables.append(counted.set_axis(["step", "problem_id", "correct", "samples"], axis=1))
+    for step, folder in folders.items():
+        rows = read_table(folder / f"{name}.parquet", ["problem_id", "correct"])
+        counts = rows.groupby("problem_id", sort=False)["correct"].agg(["sum", "size"]).reset_index()
+        counts.insert(0, "step", step)
+        tables.append(counts.set_axis(["step", "problem_id", "correct", "samples"], axis=1))
     types = {"step": "int32", "correct": "int16", "samples": "int16"}
     return pd.concat(tables, ignore_index=True).astype(types)
 

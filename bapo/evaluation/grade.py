@@ -1,4 +1,4 @@
-"""``bapo grade``: verdicts on recorded responses, line by line."""
+"""``bapo grade``: grades recorded responses line by line."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from bapo.tasks.base import Task
 from bapo.tasks.real import RealTask
 from bapo.validate import each_once, wrong
 
-LISTED = 20  #: lines on which two graders disagree that the summary names
+LISTED = 20  #: the most lines on which two graders disagree that the summary names
 
 
 def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: str | None = None) -> None:
-    """Grade a JSONL file with a task's verifier, and with a second grader beside it.
+    """Grade a JSONL file with a task's verifier, and with a second grader if one is named.
 
-    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}, and the same of the
-    second grader as "second". The file is read as a stream, and a summary goes to stderr. Raises UserError naming the
-    file, the line and the field that is wrong, or a second grader that cannot grade the task. The verdicts on the lines
-    before it have been written by then.
+    Each line gives a line {"correct": bool, "parsed": bool, "reason": str}, in the same order, with the verdict of the
+    second grader as "second". The file is read as a stream, and a summary goes to stderr.
+
+    Raises UserError naming the file, the line and the field that is wrong, after the verdicts on the lines before it
+    were written; also for a second grader that cannot grade the task.
     """
     verifier, path, out = tasks.get(task), Path(file), out or sys.stdout
     if second and not isinstance(verifier, RealTask):
@@ -34,18 +35,18 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
     counts: Counter[str] = Counter()
     disputed: list[int] = []
     try:
-        with open(path, "rb") as lines:  # bytes: a broken character is reported with its line
+        with open(path, "rb") as lines:  # bytes, so that a broken character is reported with its line
             for number, line in enumerate(lines, start=1):
                 if line.isspace():
                     continue
-                record, verdict = _graded(verifier, line, f"{path}, line {number}")
+                record, verdict = _grade_line(verifier, line, f"{path}, line {number}")
                 content: Json = verdict._asdict()
                 if second:
                     golds = [record["gold"]] if isinstance(record["gold"], str) else record["gold"]
-                    other = instruments.second_verdict(record["response"], golds)
-                    content["second"] = other._asdict()
-                    disputed += [number] * (verdict.correct != other.correct)
-                    counts["alone"] += verdict.correct > other.correct
+                    second_verdict = instruments.second_verdict(record["response"], golds)
+                    content["second"] = second_verdict._asdict()
+                    disputed += [number] * (verdict.correct != second_verdict.correct)
+                    counts["alone"] += verdict.correct > second_verdict.correct
                 counts["graded"] += 1
                 counts["correct"] += verdict.correct
                 counts["unread"] += not verdict.parsed
@@ -58,11 +59,11 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
     if second:
         share = len(disputed) / max(counts["graded"], 1)
         sentence = f"{second} disagrees on {len(disputed)} ({share:.1%}): {counts['alone']} are right here alone"
-        more = f" and {len(disputed) - LISTED} more" if len(disputed) > LISTED else ""
-        print(f"{sentence}; lines {', '.join(map(str, disputed[:LISTED])) or 'none'}{more}", file=sys.stderr)
+        rest = f" and {len(disputed) - LISTED} more" if len(disputed) > LISTED else ""
+        print(f"{sentence}; lines {', '.join(map(str, disputed[:LISTED])) or 'none'}{rest}", file=sys.stderr)
 
 
-def _graded(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:
+def _grade_line(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:
     try:
         record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=each_once)
         if not isinstance(record, dict):
@@ -72,6 +73,6 @@ def _graded(task: Task, line: bytes, where: str) -> tuple[Json, Verdict]:
         raise UserError(f"{where}: {error}") from None
     except KeyError as error:
         raise UserError(f"{where}: field {error.args[0]!r} is missing") from None
-    # json raises ValueError also for an integer of thousands of digits, RecursionError for brackets nested so deep
+    # json also raises ValueError for an integer of thousands of digits, and RecursionError for deeply nested brackets
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not valid JSON in UTF-8 ({error})") from None

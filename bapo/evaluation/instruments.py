@@ -1,7 +1,7 @@
-"""Other graders than the suite's: the scorers of the paper's authors, and math-verify as verl calls it.
+"""Further graders beside those of the suite: the scorers of the paper's authors, and math-verify as verl calls it.
 
-``python -m bapo.evaluation.instruments FD`` is a checker's process (:mod:`bapo.graders.pool`), which bounds MathRuler
-and math-verify in time and memory.
+``python -m bapo.evaluation.instruments FD`` is the process of a checker (:mod:`bapo.graders.pool`), which bounds the
+time and memory of MathRuler and math-verify.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NONE, _WRONG, _STOPPED = (
     Verdict(False, True, WRONG),
     Verdict(False, False, TIME_LIMIT),
 )
-_LONGEST = 1000  #: characters of an expression that is worked out
-_BITS = 100_000  #: of the largest power
+_LONGEST = 1000  #: the most characters of an expression that is evaluated
+_BITS = 100_000  #: the most bits of a power
 
 
 class Authors(Task):
-    """Grades as the authors' scorer of a task does, for problems of the paper's formats: docs/fidelity.md."""
+    """Grades as the authors' scorer of a task does, for problems in the paper's format: docs/fidelity.md."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # type: ignore[misc]
@@ -46,26 +46,27 @@ class Authors(Task):
         if self.name == "countdown":
             return countdown(response, truth["numbers"], truth["target"])
         if self.name == "geometry":
-            return checked(MATHRULER, response, truth["answers"])
+            return library_verdict(MATHRULER, response, truth["answers"])
         return hendrycks(response, truth["answers"])
 
 
-def require(asked: EvaluationConfig, task: str, problem: Problem) -> None:
+def require(evaluation: EvaluationConfig, task: str, problem: Problem) -> None:
     """Raise UserError where a grader cannot read answers to a problem, or MathRuler is missing."""
-    if asked.grader == "suite" and not asked.second_grader:
-        return  # a task of one's own writes its ground truth as it likes
+    if evaluation.grader == "suite" and not evaluation.second_grader:
+        return  # a project's task may have ground truths of any form
     form = None
     with contextlib.suppress(ValueError, AttributeError):
         form = json.loads(problem.ground_truth).get("format")
-    asked_for = f"problem {problem.id} does not ask for it; leave the key out"
-    if asked.second_grader and form != "boxed":
-        raise wrong(None, "evaluation.second_grader", asked.second_grader, f"reads a box, and {asked_for}")
-    if asked.grader != "authors":
+    cure = f"problem {problem.id} does not ask for it; leave the key out"
+    if evaluation.second_grader and form != "boxed":
+        raise wrong(None, "evaluation.second_grader", evaluation.second_grader, f"reads a box, and {cure}")
+    if evaluation.grader != "authors":
         return
     if form != ("answer" if task == "countdown" else "boxed"):
-        raise wrong(None, "evaluation.grader", asked.grader, f"reads the paper's format of answers, and {asked_for}")
+        raise wrong(None, "evaluation.grader", evaluation.grader, f"reads the paper's format of answers, and {cure}")
     if task == "geometry" and not _has_mathruler():
-        raise wrong(None, "evaluation.grader", asked.grader, "MathRuler is not installed; install the extra `authors`")
+        missing = "MathRuler is not installed; install the extra `authors`"
+        raise wrong(None, "evaluation.grader", evaluation.grader, missing)
 
 
 def _has_mathruler() -> bool:
@@ -73,24 +74,25 @@ def _has_mathruler() -> bool:
 
 
 def second_verdict(response: str, golds: Sequence[str]) -> Verdict:
-    """Grade a response by math-verify; golds: any of which is right."""
-    hopeless = too_large(normalise(last_box(response) or ""))
-    return _STOPPED if hopeless else checked(MATH_VERIFY, response, golds)
+    """Return the verdict of math-verify. golds: right answers, one of which must be given."""
+    if too_large(normalise(last_box(response) or "")):
+        return _STOPPED
+    return library_verdict(MATH_VERIFY, response, golds)
 
 
 # ------------------------------------------------------------------------------------------------ Countdown
 
 
 def countdown(response: str, numbers: Sequence[int], target: int) -> Verdict:
-    """Grade the last <answer> that begins and ends on the last line, inside the thinking too.
+    """Grade the last <answer> that begins and ends on the last line, even if it is part of the thinking.
 
-    All of Python's signs for numbers are allowed in it, and floating point, within 1e-5 of the target.
+    It may have any of Python's arithmetic operators and floating-point numbers, and must be within 1e-5 of the target.
     """
     for mark in ("Assistant:", "<|im_start|>assistant"):
         if mark in response:
             response = response.partition(mark)[2]
             break
-    answers = [part.partition("<answer>") for part in response.rpartition("\n")[2].split("</answer>")[:-1]]
+    answers = [text.partition("<answer>") for text in response.rpartition("\n")[2].split("</answer>")[:-1]]
     texts = [text.strip() for _, tag, text in answers if tag]
     if not texts:
         return _NONE
@@ -102,7 +104,7 @@ def countdown(response: str, numbers: Sequence[int], target: int) -> Verdict:
             or not re.fullmatch(r"[-+*/().\d\s]+", text)
         ):
             return _WRONG
-        value = worked_out(ast.parse(text, mode="eval").body, {})
+        value = work_out(ast.parse(text, mode="eval").body, {})
         return RIGHT if abs(value - target) < 1e-5 else _WRONG
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
         return _WRONG
@@ -120,22 +122,22 @@ _OPERATIONS: Mapping[type, Callable[..., complex]] = {
 }
 
 
-def worked_out(node: ast.expr, names: Mapping[str, Callable[..., complex]]) -> complex:
-    """Work out an expression of numbers and calls of ``names``, without running it as Python does.
+def work_out(node: ast.expr, names: Mapping[str, Callable[..., complex]]) -> complex:
+    """Evaluate an expression of numbers and calls of ``names`` without Python's ``eval``.
 
-    Raises ValueError or KeyError for anything else, and what the operations raise.
+    Raises ValueError or KeyError for any other expression, and what the operations raise.
     """
     match node:
         case ast.Constant(int() | float() as number):
             return number
         case ast.UnaryOp(sign, operand):
-            return _OPERATIONS[type(sign)](worked_out(operand, names))
+            return _OPERATIONS[type(sign)](work_out(operand, names))
         case ast.BinOp(left, sign, right):
-            return _OPERATIONS[type(sign)](worked_out(left, names), worked_out(right, names))
+            return _OPERATIONS[type(sign)](work_out(left, names), work_out(right, names))
         case ast.Call(ast.Name("Symbol" | "Function" | "Float" as name), [ast.Constant(str() as text)], []):
-            return names[name](text)  # no other name gets a text: sympy would run it
+            return names[name](text)  # no other name gets a text, which sympy would evaluate
         case ast.Call(function, arguments, []):
-            return worked_out(function, names)(*(worked_out(a, names) for a in arguments))  # type: ignore[operator]
+            return work_out(function, names)(*(work_out(a, names) for a in arguments))  # type: ignore[operator]
         case ast.Name(name):
             return names[name]  # type: ignore[return-value]
     raise ValueError(f"not an expression of numbers: {ast.dump(node):.80}")
@@ -145,9 +147,9 @@ def worked_out(node: ast.expr, names: Mapping[str, Callable[..., complex]]) -> c
 
 
 def hendrycks(response: str, golds: Sequence[str]) -> Verdict:
-    """Grade the last box as verl's ``math.compute_score`` does: texts without dressing, compared as texts.
+    """Grade the last box as verl's ``math.compute_score`` does: it strips both texts and compares them.
 
-    verl took its rules from lm-eval's Hendrycks MATH, which writes ``a/b`` of other things than integers otherwise.
+    verl took its rules from lm-eval's Hendrycks MATH, which differs in ``a/b`` unless both are integers.
     """
     from lm_eval.tasks.hendrycks_math.utils import last_boxed_only_string, remove_boxed
 
@@ -158,17 +160,17 @@ def hendrycks(response: str, golds: Sequence[str]) -> Verdict:
         answer = None
     if answer is None:
         return _NONE
-    return RIGHT if any(_alike(answer, gold) for gold in golds) else _WRONG
+    return RIGHT if any(_same_text(answer, gold) for gold in golds) else _WRONG
 
 
-def _alike(answer: str, gold: str) -> bool:
+def _same_text(answer: str, gold: str) -> bool:
     try:
-        return _bare(answer) == _bare(gold)
-    except (AssertionError, IndexError):  # a unit twice, or a root of nothing
+        return _strip(answer) == _strip(gold)
+    except (AssertionError, IndexError):  # for two units, or a root without an argument
         return answer == gold
 
 
-def _bare(text: str) -> str:
+def _strip(text: str) -> str:
     from lm_eval.tasks.hendrycks_math.utils import strip_string
 
     text = strip_string(text.replace("/", "\0")).replace("\0", "/")
@@ -178,13 +180,13 @@ def _bare(text: str) -> str:
 # ------------------------------------------------------------------------------------------------ checkers
 
 
-def checked(grader: str, response: str, golds: Sequence[str]) -> Verdict:
-    """Return the verdict of a library in a checker's process; golds: any of which is right."""
+def library_verdict(grader: str, response: str, golds: Sequence[str]) -> Verdict:
+    """Return the verdict of a library in a checker's process. golds: right answers, one of which must be given."""
     return pool.verdict(__name__, json.dumps([grader, *golds]), response)
 
 
 def load() -> None:
-    """Import the libraries, and have MathRuler work out an answer instead of running it as Python."""
+    """Import the libraries, and replace MathRuler's parser, which would run an answer as Python."""
     symbolic.load()
     if _has_mathruler():
         from mathruler import grader
@@ -200,15 +202,15 @@ def _sympy_parse(text: str) -> complex:
     names = {**functions, "sqrt": sympy.sqrt, "pi": sympy.pi, "Function": sympy.Function}
     rules = (*parser.standard_transformations, parser.implicit_multiplication_application)
     code = parser.stringify_expr(text.replace("^", "**"), {}, names, rules)
-    return worked_out(ast.parse(code, mode="eval").body, names)
+    return work_out(ast.parse(code, mode="eval").body, names)
 
 
-def judge(asked: str, response: str) -> bool:
-    """Return whether a library accepts a response. asked: JSON of its name and the golds.
+def judge(grader_and_golds: str, response: str) -> bool:
+    """Return whether a library accepts a response. grader_and_golds: JSON of the library's name and the golds.
 
-    Raises ValueError where it finds no answer.
+    Raises ValueError where the library finds no answer.
     """
-    library, *golds = json.loads(asked)
+    library, *golds = json.loads(grader_and_golds)
     if library == MATHRULER:
         from mathruler import grader
 

@@ -1,4 +1,4 @@
-"""The torch engine's sampler as an lm-eval model, registered under the name ``bapo-torch``."""
+"""Makes the torch engine's sampler an lm-eval model with the name ``bapo-torch``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ class TorchLM(TemplateLM):
 
     A response therefore depends neither on the batch size, nor on the other problems and tasks of the evaluation.
 
-    model, tokenizer: a Hugging Face causal model and its tokenizer; seed: of the evaluation; batch_size: rows in
-    flight; advance: called with the number of responses after each batch; processor: of a model that reads images,
-    around the same tokenizer.
+    Args:
+        model, tokenizer: a Hugging Face causal model and its tokenizer
+        seed: of the evaluation
+        batch_size: rows at a time
+        advance: called with the number of responses after each batch
+        processor: of a model that reads images, with the same tokenizer
     """
 
-    MULTIMODAL = True  # lm-eval's word for: requests may bring images
+    MULTIMODAL = True  # tells lm-eval that requests may have images
 
     def __init__(
         self,
@@ -64,12 +67,12 @@ class TorchLM(TemplateLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Response]:
         """Return one text a request, in order. lm-eval passes the same Instance once for each repeat."""
-        places: dict[int, list[int]] = {}
-        for place, request in enumerate(requests):
-            places.setdefault(id(request), []).append(place)
+        indices: dict[int, list[int]] = {}
+        for index, request in enumerate(requests):
+            indices.setdefault(id(request), []).append(index)
         batches: dict[tuple[str, SamplingParameters, int], list[tuple[Prompt, list[int]]]] = {}
-        firsts = [requests[repeats[0]] for repeats in places.values()]
-        for request, row, repeats in zip(firsts, self._rows(firsts), places.values(), strict=True):
+        firsts = [requests[repeats[0]] for repeats in indices.values()]
+        for request, row, repeats in zip(firsts, self._rows(firsts), indices.values(), strict=True):
             task, parameters, name = str(request.task_name), self._parameters(request), str(request.doc["id"])
             batches.setdefault((task, parameters, len(repeats)), []).append((Prompt(name, row), repeats))
         texts = [Response("", 0)] * len(requests)
@@ -77,37 +80,37 @@ class TorchLM(TemplateLM):
             key, size = seeds.key64(self.seed, "evaluation", task), max(1, self.batch_size // count)
             batch.sort(key=lambda entry: len(entry[0].row.tokens))  # equal lengths need no padding
             for start in range(0, len(batch), size):
-                part = batch[start : start + size]
-                drawn = sample_responses(
-                    self.model, [p for p, _ in part], count, key, parameters, max_rows=self.batch_size
+                chunk = batch[start : start + size]
+                groups = sample_responses(
+                    self.model, [p for p, _ in chunk], count, key, parameters, max_rows=self.batch_size
                 )
-                for (_, repeats), samples in zip(part, drawn, strict=True):
-                    for place, text in zip(repeats, decode(self.tokenizer, samples), strict=True):
-                        texts[place] = text
-                self.advance(count * len(part))
+                for (_, repeats), samples in zip(chunk, groups, strict=True):
+                    for index, text in zip(repeats, decode(self.tokenizer, samples), strict=True):
+                        texts[index] = text
+                self.advance(count * len(chunk))
         return texts
 
     def _rows(self, requests: list[Instance]) -> list[PromptTokens]:
         """Return the tokenised prompts."""
         texts = [request.args[0] for request in requests]
         rows = [PromptTokens(tuple(tokens), "") for tokens in self.tok_encode(texts)]
-        visual = [request.args[2]["visual"] if len(request.args) > 2 else [] for request in requests]
-        if seeing := [i for i, images in enumerate(visual) if images]:
+        pictures = [request.args[2]["visual"] if len(request.args) > 2 else [] for request in requests]
+        if with_pictures := [i for i, images in enumerate(pictures) if images]:
             assert self.processor is not None, "the model reads no images"
-            seen = prepare(self.processor, [texts[i] for i in seeing], [visual[i] for i in seeing])
-            for i, (tokens, images) in zip(seeing, seen, strict=True):
+            inputs = prepare(self.processor, [texts[i] for i in with_pictures], [pictures[i] for i in with_pictures])
+            for i, (tokens, images) in zip(with_pictures, inputs, strict=True):
                 rows[i] = PromptTokens(tuple(tokens), "", images)
         return rows
 
     def _parameters(self, request: Instance) -> SamplingParameters:
-        """Return lm-eval's generation arguments, as ``Benchmark`` sets them: sampling until the end token."""
+        """Return the sampling parameters of a request, from the generation arguments that ``Benchmark`` sets."""
         arguments = request.args[1]
         temperature, top_p, longest = (arguments[key] for key in ("temperature", "top_p", "max_gen_toks"))
-        top_k = arguments["top_k"] or -1  # lm-eval's 0 and our -1 both mean: off
+        top_k = arguments["top_k"] or -1  # "off" is 0 for lm-eval
         ends = models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
         return SamplingParameters(temperature, top_p, top_k, longest, ends)
 
-    def _refused(self, *_: object, **__: object) -> None:
+    def _refuse(self, *_: object, **__: object) -> None:
         raise NotImplementedError("bapo-torch only generates")
 
-    loglikelihood = loglikelihood_rolling = _loglikelihood_tokens = _refused
+    loglikelihood = loglikelihood_rolling = _loglikelihood_tokens = _refuse

@@ -1,8 +1,8 @@
-"""Evaluate one checkpoint on every benchmark of its configuration, through lm-eval.
+"""Evaluates one checkpoint on every benchmark of its configuration, through lm-eval.
 
 ``folder/<benchmark>.parquet`` holds one row a problem and sample, ``folder/lm_eval.json`` lm-eval's own results, and
 ``folder/summary.json``, written last, the accuracies and the fingerprints of the other files. A benchmark that is
-finished and intact is not done again.
+finished and intact is not evaluated again.
 """
 
 from __future__ import annotations
@@ -44,28 +44,32 @@ RESULTS = "lm_eval.json"
 
 
 def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
-    """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
+    """Sample every problem ``evaluation.samples`` times, grade the responses and write the tables.
 
-    checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; folder: where
-    the results go. Raises UserError if the checkpoint or the data is missing or damaged, a prompt does not fit, the
-    backend is not installed, or the samples do not differ.
+    Args:
+        config: of the run
+        checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``
+        folder: where the results go
+
+    Returns the summary. Raises UserError if the checkpoint or the data is missing or damaged, a prompt does not fit,
+    the backend is not installed, or the samples do not differ.
     """
     names = config.evaluation.benchmarks
     if not names:
         raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
     fingerprint = checkpoint_digest(checkpoint, revision_of(config, checkpoint))
     identity = identity_of_evaluation(config, fingerprint)
-    before = finished(folder, identity)
-    if before is not None:
-        return before
+    previous = finished_summary(folder, identity)
+    if previous is not None:
+        return previous
     if config.evaluation.backend == "vllm":
         environment.require_vllm("evaluation.backend=vllm", backends.INSTALL)
     with remade(folder, identity):
-        earlier = {name: _earlier(folder, name, identity) for name in names}
-        frames = {name: frame for name, frame in earlier.items() if frame is not None}
-        if pending := [name for name in names if name not in frames]:
-            frames |= _sample(config, checkpoint, folder, identity, pending)
-        write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
+        stored = {name: _stored_table(folder, name, identity) for name in names}
+        frames = {name: frame for name, frame in stored.items() if frame is not None}
+        if missing := [name for name in names if name not in frames]:
+            frames |= _sample(config, checkpoint, folder, identity, missing)
+        write_json(folder / RESULTS, _merge([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
         overloaded = sum(int((frame["reason"] == OVERLOADED).sum()) for frame in frames.values())
         records.warn(overloaded, str(folder))
         on_hub = isinstance(checkpoint, str)
@@ -86,22 +90,25 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
 # ------------------------------------------------------------------------------------------------ what is there
 
 
-def finished(folder: Path, identity: str) -> Json | None:
-    """Return the summary of an evaluation of this identity that is finished; damaged files are deleted: None, too."""
+def finished_summary(folder: Path, identity: str) -> Json | None:
+    """Return the summary of a finished evaluation of this identity, or None.
+
+    Damaged files are deleted, after which the evaluation counts as unfinished.
+    """
     if not (folder / SUMMARY).exists():
         return None
     summary = read_json(folder / SUMMARY)
     if summary.get("identity") != identity:
         return None
-    damaged = [name for name, known in summary["files"].items() if store.damaged_files(folder, {name: known})]
+    damaged = [name for name, entry in summary["files"].items() if store.damaged_files(folder, {name: entry})]
     for name in damaged:
         print(f"warning: {folder / name} is missing or damaged; what it held is evaluated again", file=sys.stderr)
         (folder / name).unlink(missing_ok=True)
     return None if damaged else summary
 
 
-def _earlier(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
-    """Return a benchmark's table of an unfinished evaluation of this identity, if it is there."""
+def _stored_table(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
+    """Return a benchmark's table that an evaluation of this identity has written already, or None."""
     with contextlib.suppress(UserError):
         frame = store.read_table(folder / f"{name}.parquet")
         return frame if frame.attrs.get("identity") == identity else None
@@ -114,7 +121,7 @@ def _earlier(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
 def _sample(
     config: Config, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
 ) -> dict[str, pd.DataFrame]:
-    """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
+    """Evaluate the named benchmarks one after the other, and write each table as soon as it is complete."""
     from transformers.utils import logging as transformers_logging
 
     from bapo.engines.shared.models import pretrained
@@ -140,7 +147,7 @@ def _sample(
             golds = {p.id: json.loads(p.ground_truth)["answers"] for p in benchmark.problems}
             rows = zip(frame["response"], frame["problem_id"], strict=True)
             frame["second_correct"] = [instruments.second_verdict(text, golds[name]).correct for text, name in rows]
-        frame.attrs = {  # what the summary needs
+        frame.attrs = {  # for the summary
             "identity": identity,
             "seconds": time.monotonic() - start,
             "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
@@ -151,7 +158,7 @@ def _sample(
 
 
 def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchmark:
-    """Return a benchmark as an lm-eval task, with the data job's problems. Raises UserError where these are missing."""
+    """Return a benchmark as an lm-eval task, with the data job's problems. Raises UserError where they are missing."""
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
@@ -170,10 +177,10 @@ def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchma
 
 
 def run_benchmark(model: LM, benchmark: Benchmark, limit: int | None = None) -> tuple[Json, pd.DataFrame]:
-    """Return lm-eval's results of one benchmark, and a table of problems and samples; limit: the first problems only.
+    """Return lm-eval's results of one benchmark, and a table with a row for each sample.
 
-    model: any of lm-eval's that generates. A response that is a plain text has as many tokens as the model's tokenizer
-    makes of it, without an end token.
+    model: an lm-eval model that generates, which counts the tokens of a response unless the response tells them itself;
+    limit: the number of problems, by default all.
     """
     import pandas as pd
     from lm_eval import evaluate as lm_evaluate
@@ -181,8 +188,8 @@ def run_benchmark(model: LM, benchmark: Benchmark, limit: int | None = None) -> 
     from bapo.engines.shared.responses import Response
 
     benchmark.graded.clear()
-    # evaluate, not simple_evaluate: that one also seeds every global generator and runs `pip list` for its report.
-    # bootstrap_iters only switches standard errors on: those of means are closed-form, nothing is resampled.
+    # simple_evaluate would also seed all global generators and run `pip list`. bootstrap_iters only switches standard
+    # errors on, which are in closed form for means, without resampling
     results = lm_evaluate(
         model,
         {"tasks": {benchmark.task_name: benchmark}},
@@ -205,10 +212,10 @@ def run_benchmark(model: LM, benchmark: Benchmark, limit: int | None = None) -> 
     return dict(results), pd.DataFrame(rows, columns=columns)
 
 
-def _merged(results: list[Json]) -> Json:
-    """Return lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
-    merged: Json = {"lm_eval_version": importlib.metadata.version("lm_eval")}
-    for part in results:
-        for key, value in part.items():
-            merged.setdefault(key, {}).update(value)
-    return merged
+def _merge(results: list[Json]) -> Json:
+    """Merge lm-eval's results of single benchmarks into the form of one evaluation."""
+    content: Json = {"lm_eval_version": importlib.metadata.version("lm_eval")}
+    for result in results:
+        for key, value in result.items():
+            content.setdefault(key, {}).update(value)
+    return content

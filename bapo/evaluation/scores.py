@@ -1,4 +1,4 @@
-"""Scores of one problem from its K samples, the standard error over problems, and what a table comes to."""
+"""Computes the scores of a problem from its K samples, and the accuracy and standard error of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pass_at_k(correct: int, samples: int, k: int) -> float:
-    """Return 1 - C(K - c, k) / C(K, k): the chance that k of the K samples, not replaced, hold a correct one.
+    """Return 1 - C(K - c, k) / C(K, k), the chance that k of the K samples, without replacement, include a correct one.
 
     Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1.
     """
@@ -35,10 +35,10 @@ def problem_scores(verdicts: Sequence[tuple[bool, bool]]) -> dict[str, float]:
 
 
 def standard_error(means: Sequence[float]) -> float | None:
-    """Return the mean's standard error over new problems, clustered: sqrt(sum (p_i - p)^2 / (n (n - 1))).
+    """Return the clustered standard error of the mean over new problems: sqrt(sum (p_i - p)^2 / (n (n - 1))).
 
-    means: [n], each problem's share of correct samples. None for fewer than two problems. Miller 2024, "Adding Error
-    Bars to Evals", section 2.2: the samples of a problem are one cluster.
+    The samples of a problem are one cluster, as in Miller 2024, "Adding Error Bars to Evals", section 2.2. Returns None
+    for fewer than two problems. means: [n], the share of correct samples of each problem.
     """
     n = len(means)
     if n < 2:
@@ -48,7 +48,7 @@ def standard_error(means: Sequence[float]) -> float | None:
 
 
 def summarise(frame: pd.DataFrame) -> Json:
-    """Return accuracy, its standard error, pass@k and the shares of unparsed and disputed samples of one table."""
+    """Return the accuracy of a table, its standard error, pass@k, and the shares of unparsed and disputed samples."""
     problems = [
         problem_scores(list(zip(rows["correct"], rows["parsed"], strict=True)))
         for _, rows in frame.groupby("problem_id", sort=False)

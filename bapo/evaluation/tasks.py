@@ -1,6 +1,6 @@
-"""A benchmark as an lm-eval task: problems from a parquet file, several responses a problem, every one of them graded.
+"""Makes a benchmark an lm-eval task: problems from a parquet file, with several responses each, all of them graded.
 
-One class serves every benchmark, because the file brings the prompts and the task's verifier does the grading::
+One class serves every benchmark, because the file has the prompts and the task's verifier grades::
 
     cd34 = Benchmark("cd34", "data/cd34.parquet", tasks.get("countdown"), max_tokens=2048)
     report = lm_eval.simple_evaluate(model="hf", model_args={...}, tasks=[cd34], apply_chat_template=True)
@@ -35,14 +35,14 @@ from bapo.tasks.files import read_problems
 
 @register_filter("keep_all")
 class KeepAll(Filter):
-    """Hands every response on. Without a filter of its own a task keeps the first of its repeats only."""
+    """Keeps every response. lm-eval's default filter only keeps the first repeat of a problem."""
 
     def apply(self, resps: list[list[str]], docs: list[dict]) -> list[list[str]]:
         return [list(r) for r in resps]
 
 
 def to_dataset(problems: Sequence[Problem]) -> Any:
-    """Return a datasets.Dataset in memory whose images are decoded, to RGB, when a document is taken from it."""
+    """Return a datasets.Dataset in memory, whose images are decoded to RGB when a document is read."""
     import datasets
 
     text = datasets.Value("string")
@@ -60,8 +60,8 @@ def to_dataset(problems: Sequence[Problem]) -> Any:
 class Sampled(ConfigurableTask):
     """An lm-eval task with several responses a problem, all of which ``grader`` judges.
 
-    A subclass sets ``grader`` and ``samples``, and ``dataset`` in ``download``: documents with id, prompt, ground_truth
-    and, where there are any, images. ``graded[id]`` holds each response of a problem with its verdict, in order.
+    A subclass sets ``grader`` and ``samples``, and in ``download`` the ``dataset``: documents with id, prompt,
+    ground_truth and any images. ``graded[id]`` holds each response of a problem with its verdict, in order.
     """
 
     grader: Task
@@ -72,14 +72,14 @@ class Sampled(ConfigurableTask):
         super().__init__(config=config)
 
     def fewshot_docs(self) -> None:
-        """Return None: no examples are shown, and lm-eval would keep all documents, images decoded, to draw from."""
+        """Return None, as no examples are shown. lm-eval would otherwise keep all documents with decoded images."""
 
     def build_all_requests(self, **options: object) -> None:
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
+        with contextlib.redirect_stderr(io.StringIO()):  # hides a progress bar that no option turns off
             super().build_all_requests(**options)
 
     def apply_filters(self) -> list[Instance] | None:
-        """Raise UserError for samples all equal within every problem: some backends repeat their random numbers."""
+        """Raise UserError if each problem has equal samples, as a backend that repeats random numbers gives them."""
         if self.samples > 1 and all(len(set(instance.resps)) == 1 for instance in self.instances):
             raise UserError(
                 f"{self.task_name}: all {self.samples} samples of a problem are equal, for every problem; raise the "
@@ -88,9 +88,9 @@ class Sampled(ConfigurableTask):
         return super().apply_filters()
 
     def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
-        """Return the scores of one problem; results: a list of the one list of its responses.
+        """Return the scores of one problem. Raises RuntimeError unless it has ``samples`` responses.
 
-        Raises RuntimeError where these are not ``samples`` many.
+        results: a list with one element, the list of responses.
         """
         (responses,) = results
         if len(responses) != self.samples:
@@ -103,10 +103,16 @@ class Sampled(ConfigurableTask):
 class Benchmark(Sampled):
     """Makes the problems of a parquet file a benchmark of lm-eval.
 
-    name: of the benchmark; path: its parquet file; grader: the task whose verifier judges a response; max_tokens,
-    samples: of a response and of a problem; temperature, top_p, top_k (-1: off): the sampling; generation: arguments
-    that a backend wants besides or otherwise. Every sampling key is set here, so that neither lm-eval's defaults nor a
-    model's generation_config decides anything.
+    Every sampling key is set here, so that neither lm-eval's defaults nor a model's generation_config has an effect.
+
+    Args:
+        name: of the benchmark
+        path: its parquet file
+        grader: the task whose verifier judges a response
+        max_tokens: of a response
+        samples: responses to each problem
+        temperature, top_p, top_k: the sampling; top_k is -1 for off
+        generation: further arguments of a backend, or arguments in place of these
 
     Raises UserError where the file is missing or broken.
     """
@@ -143,7 +149,7 @@ class Benchmark(Sampled):
                     "do_sample": True,
                     "temperature": temperature,
                     "top_p": top_p,
-                    "top_k": max(0, top_k),  # 0 is lm-eval's "off": Hugging Face would take 50 where it is not set
+                    "top_k": max(0, top_k),  # "off" is 0 for lm-eval; if it is not set, Hugging Face takes 50
                     "repetition_penalty": 1.0,
                     "max_gen_toks": max_tokens,
                     **(generation or {}),
@@ -162,9 +168,9 @@ class Benchmark(Sampled):
 
     @property
     def images(self) -> int:
-        """Return the most images of a problem; 0: a benchmark of text."""
+        """Return the most images of a problem, 0 for a benchmark of text."""
         return max(len(p.images) for p in self.problems)
 
     def download(self, dataset_kwargs: Json | None = None, **kwargs: object) -> None:
-        """Put the problems into memory; ``datasets.load_dataset`` would copy them into a cache in the home folder."""
+        """Set the dataset. ``datasets.load_dataset`` would copy the problems into a cache in the home folder."""
         self.dataset = {"test": to_dataset(self.problems)}

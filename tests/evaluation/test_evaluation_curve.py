@@ -75,7 +75,7 @@ def test_the_ends_are_the_first_samples_of_the_evaluations(
 ) -> None:
     """lm-eval's path, with 12 samples, against the first 8: the base model and the last checkpoint."""
     more = changed(config, evaluation__samples=12)
-    for step, checkpoint in ((0, base_directory(config) / "checkpoint"), (6, curve.kept(run, 2)[6])):
+    for step, checkpoint in ((0, base_directory(config) / "checkpoint"), (6, curve.kept_checkpoints(run, 2)[6])):
         evaluate(more, checkpoint, tmp_path / str(step))
         for name in ("cd34", "cd4"):
             rows = table(tmp_path / str(step), name)
@@ -113,9 +113,9 @@ def test_an_interrupted_curve_goes_on_at_its_checkpoint_and_a_finished_one_is_le
 def test_checkpoints_are_those_of_the_schedule(config: Config, run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "run"))
     shutil.copytree(other / "checkpoints" / "step_000002", other / "checkpoints" / "step_000003")  # an interruption's
-    assert list(curve.kept(other, 2)) == [2, 4, 6]
-    assert list(curve.kept(other, 4)) == [4, 6]
-    assert list(curve.kept(other, 100)) == [6]
+    assert list(curve.kept_checkpoints(other, 2)) == [2, 4, 6]
+    assert list(curve.kept_checkpoints(other, 4)) == [4, 6]
+    assert list(curve.kept_checkpoints(other, 100)) == [6]
     shutil.rmtree(other / "checkpoints" / "step_000002")
     with pytest.raises(UserError, match="step_000002: "):
         curve.evaluate_curve(config, other, tmp_path / "curve")

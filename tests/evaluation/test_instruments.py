@@ -109,7 +109,7 @@ def test_boxes_as_the_authors_score_them(task: str, gold: str, response: str, au
 )
 def test_nothing_but_numbers_and_known_names_is_worked_out(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
-        instruments.worked_out(ast.parse(text, mode="eval").body, {"sin": float, "f": float})
+        instruments.work_out(ast.parse(text, mode="eval").body, {"sin": float, "f": float})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The paper's eight benchmarks (Table 4), and newer ones, as lm-eval tasks: YAML files.
 
-``TaskManager(include_path=FOLDER)`` finds them. They need this package for its loaders and graders, and nothing else of
-the project: docs/evaluation.md.
+``TaskManager(include_path=FOLDER)`` finds them. They only need this package, for its loaders and graders:
+docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -19,21 +19,18 @@ from bapo.tasks.base import Problem
 from bapo.tasks.files import check_images, read_problems
 from bapo.tasks.job import check_golds
 
-#: What lm-eval is given as ``include_path``.
+#: the ``include_path`` for lm-eval
 FOLDER = Path(__file__).parent
-#: Environment variable: a folder with copies of the sets, instead of the hub.
+#: the environment variable that names a folder with copies of the sets, to use instead of the hub
 DATA_FOLDER = "BAPO_DATA_FOLDER"
 
 
 class PaperBenchmark(Sampled):
-    """One benchmark of a public set, as its YAML file configures it.
+    """A benchmark of a public set, as its YAML file configures it.
 
-    ``dataset_kwargs`` of the file: task (a name of :data:`bapo.tasks.TABLE`), split, prompt (the template), sizes (the
-    problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
-    revision and so on). The problems come from the hub, or from the folder named by ``dataset_kwargs.data_folder``,
-    ``TaskManager(metadata={"data_folder": ...})`` or the environment's BAPO_DATA_FOLDER: ``<split>.parquet``, as
-    ``bapo data`` writes it, or a copy of the public set. Raises UserError where the problems cannot be had, or where
-    the grader refuses one of their golds.
+    ``dataset_kwargs`` in the file are the arguments of :func:`load`. The problems come from the hub, or from the folder
+    named by ``dataset_kwargs.data_folder``, ``TaskManager(metadata={"data_folder": ...})`` or the environment variable
+    BAPO_DATA_FOLDER. Raises UserError as :func:`load` does.
     """
 
     def __init__(self, config: Json) -> None:
@@ -48,7 +45,7 @@ class PaperBenchmark(Sampled):
         self.dataset = {self.config.test_split: to_dataset(problems)}
 
     def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
-        """Return the scores of :class:`Sampled` and ``bits``, 1 for each correct sample and 0 for others, in order."""
+        """Return the scores of :class:`Sampled` and ``bits``: for each sample in order, 1 if it is correct, else 0."""
         problem_scores = super().process_results(doc, results)
         return {**problem_scores, "bits": [int(verdict.correct) for _, verdict in self.graded[doc["id"]]]}
 
@@ -65,30 +62,32 @@ def mean_bit(items: Sequence[Sequence[int]]) -> float:
 def load(
     task: str, split: str, prompt: str, sizes: Mapping[str, int], hub: Json, data_folder: str | None = None
 ) -> list[Problem]:
-    """Return the problems of one split, whose golds its grader accepts.
+    """Return the problems of one split.
 
     Args:
         task: a name of :data:`bapo.tasks.TABLE`
-        split: that is read
+        split: to read
         prompt: the template, as ``data.prompt``
-        sizes: the problems of this split, and of others that it must not share any with
-        hub: the source of each
-        data_folder: ``<split>.parquet`` of ``bapo data``, or copies of the sets; None: they come from the hub
+        sizes: numbers of problems of this split, and of others with which it must not share any
+        hub: the source of each split: repository, revision and so on
+        data_folder: holds ``<split>.parquet``, as ``bapo data`` writes it, or copies of the sets; None: they come from
+            the hub
 
-    Raises UserError where they cannot be had, are not as many as expected, or have a gold that the grader refuses.
+    Raises UserError where the problems are missing, are not as many as expected, or have a gold that the grader
+    refuses.
     """
-    written = Path(data_folder or "") / f"{split}.parquet"
-    if data_folder and written.is_file():
-        problems = read_problems(written)
-        where = str(written)
+    file = Path(data_folder or "") / f"{split}.parquet"
+    if data_folder and file.is_file():
+        problems = read_problems(file)
+        where = str(file)
     else:
         problems = tasks.get(task).read_set(hub, split, prompt, sizes, data_folder)
         for problem in problems:
             check_images(problem, f"{split}: problem {problem.id}")
         where = f"{split} of {data_folder or hub[split]['repository']}"
-    expected = {sizes[split], hub[split].get("rows"), hub[split].get("file_rows")} - {None}
-    if len(problems) not in expected:
-        sides = " or ".join(map(str, sorted(expected)))
-        raise UserError(f"{where}: {len(problems)} problems, but {split} has {sides}; make or get it again")
+    counts = {sizes[split], hub[split].get("rows"), hub[split].get("file_rows")} - {None}
+    if len(problems) not in counts:
+        alternatives = " or ".join(map(str, sorted(counts)))
+        raise UserError(f"{where}: {len(problems)} problems, but {split} has {alternatives}; make or get it again")
     check_golds(tasks.get(task), [(p.id, p.ground_truth) for p in problems], where)
     return problems
