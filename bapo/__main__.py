@@ -1,4 +1,4 @@
-"""``bapo``: commands for people, and the workflow's jobs, a command each."""
+"""``bapo``: parses and runs the commands for people, and those of the workflow's jobs."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(prog="bapo", dest="command", metavar="COMMAND", help=SUPPRESS)
 
     def command(name: str, run: Callable[[Namespace], int] | str) -> ArgumentParser:
-        """run: a function, or MODULE:FUNCTION, which is called with the command's words."""
+        """Add a command. run: a function, or MODULE:FUNCTION, which is called with the command's arguments."""
         sub = commands.add_parser(name, description=TEXTS[name], formatter_class=RawDescriptionHelpFormatter)
         sub.epilog = examples(name)
         sub.set_defaults(run=partial(_call, run) if isinstance(run, str) else run)
         return sub
 
-    def job(name: str, work: str, needed: str) -> ArgumentParser:
-        """work: MODULE:FUNCTION, called with the configuration; needed: the function of bapo/plan/resources.py that
-        says what it takes."""
+    def job(name: str, work: str, resources: str) -> ArgumentParser:
+        """Add a job. work: MODULE:FUNCTION, called with the configuration; resources: of bapo/plan/resources.py."""
         sub = command(name, _job)
         sub.epilog = f"{OVERRIDES}\n\n{examples(name)}"
-        sub.set_defaults(work=work, needed=needed)
+        sub.set_defaults(work=work, resources=resources)
         sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="any key of the configuration")
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
         return sub
@@ -56,18 +55,18 @@ def _parser() -> ArgumentParser:
     job("base", "bapo.engines.torch.base_model:train_base", "base_model")
     job("train", "bapo.engines:train", "training")
     sub = job("evaluate", "bapo.evaluation.curve:main", "evaluation")
-    what = sub.add_mutually_exclusive_group()
-    what.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
+    model = sub.add_mutually_exclusive_group()
+    model.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
     text = "evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem"
-    what.add_argument("--curve", dest="along", action="store_true", help=text)
-    what.add_argument("--checkpoint", type=path, metavar="FOLDER", help="a checkpoint instead of the run's last")
+    model.add_argument("--curve", dest="along", action="store_true", help=text)
+    model.add_argument("--checkpoint", type=path, metavar="FOLDER", help="a checkpoint instead of the run's last")
     sub.add_argument("--out", type=path, metavar="FOLDER", help="where to write (default: in the run's folder)")
-    wanted = "what to make, such as table1; a setting, such as scale=smoke; a key of the configuration"
+    help_of_words = "what to make, such as table1; a setting, such as scale=smoke; a key of the configuration"
 
     def workflow(name: str, run: str, words: str = "KEY=VALUE") -> ArgumentParser:
         sub = command(name, run)
         sub.epilog = f"{SETTINGS}\n\n{examples(name)}"
-        sub.add_argument("words", nargs="*", metavar=words, help=wanted)
+        sub.add_argument("words", nargs="*", metavar=words, help=help_of_words)
         return sub
 
     runs = workflow("run", "bapo.run:main", "TARGET or KEY=VALUE"), workflow("demo", "bapo.run:demo")
@@ -119,15 +118,15 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-#: what the parser notes of a command beside its words
-_NOTES = {"command", "run", "work", "needed", "overrides", "cfg"}
+#: attributes of the parsed arguments that a command's function does not get
+_INTERNAL = {"command", "run", "work", "resources", "overrides", "cfg"}
 
 
-def _call(place: str, arguments: Namespace, *positional: object) -> int:
-    """Call MODULE:FUNCTION with a command's words. No command imports what another needs."""
-    module, _, function = place.partition(":")
-    words = {key: value for key, value in vars(arguments).items() if key not in _NOTES}
-    return getattr(import_module(module), function)(*positional, **words) or 0
+def _call(path: str, arguments: Namespace, *positional: object) -> int:
+    """Call MODULE:FUNCTION with a command's arguments. The module is only imported here, for this command."""
+    module, _, function = path.partition(":")
+    keywords = {key: value for key, value in vars(arguments).items() if key not in _INTERNAL}
+    return getattr(import_module(module), function)(*positional, **keywords) or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,20 +137,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     if words and words[0] in OF_ANALYSIS:
         return import_module("analysis.__main__").main(words, "bapo")
-    arguments = parsed(words)
+    arguments = parse(words)
     if arguments.command is None:
         _parser().print_help()
         return 0
     try:
         return arguments.run(arguments)
-    except SystemExit as error:  # no command of ours ends so: a method's or a task's code has, and the work is not done
-        # wandb puts its own function in the place of sys.exit
+    except SystemExit as error:  # no command calls sys.exit, so the code of a method or task has, with work to do
+        # wandb replaces sys.exit by a function of this name
         frame = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name != "exit"][-1]
         raise JobFailed(f"error: {frame.filename}:{frame.lineno}: sys.exit({error.code!r}) before the end") from None
 
 
 def _hint(command: str, option: str) -> str:
-    """Say how an unknown option is meant to be written, where that is known."""
+    """Return how an unknown option should be written, or "" where that is not known."""
     from bapo.experiments.schema import Config
     from bapo.experiments.settings import Settings
 
@@ -161,20 +160,20 @@ def _hint(command: str, option: str) -> str:
     return "; options of Snakemake go behind ` -- `" if command in ("run", "demo") else ""
 
 
-def parsed(words: Sequence[str]) -> Namespace:
-    """Parse a command whose options may stand among its KEY=VALUE. Exits with 2 for what it does not take."""
+def parse(words: Sequence[str]) -> Namespace:
+    """Parse a command whose options may stand among its KEY=VALUE. Exits with 2 for unknown options."""
     parser = _parser()
     divider = words.index("--") if words[:1] in (["run"], ["demo"]) and "--" in words else len(words)
-    words, for_snakemake = words[:divider], words[divider + 1 :]
-    arguments, rest = parser.parse_known_args(words)
+    words, snakemake_options = words[:divider], words[divider + 1 :]
+    arguments, unparsed = parser.parse_known_args(words)
     pairs = next((key for key in ("words", "overrides", "run_words") if key in arguments), None)
-    options = [word for word in rest if word.startswith("-") or pairs is None]
+    options = [word for word in unparsed if word.startswith("-") or pairs is None]
     if options:
         parser.error(f"unrecognized arguments: {' '.join(options)}{_hint(words[0], options[0]) if pairs else ''}")
     if pairs:
-        setattr(arguments, pairs, [*getattr(arguments, pairs), *rest])
-    if for_snakemake:
-        arguments.options = [*for_snakemake]
+        setattr(arguments, pairs, [*getattr(arguments, pairs), *unparsed])
+    if snakemake_options:
+        arguments.options = [*snakemake_options]
     return arguments
 
 
@@ -184,11 +183,11 @@ def _job(arguments: Namespace) -> int:
     from bapo.gpu import allocation, devices
     from bapo.plan import resources
 
-    settings_of_project()  # a wrong one is said here, too
+    settings_of_project()  # raises for a wrong one
     config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
-        needed = getattr(resources, arguments.needed)(config)
-        with allocation.job_clock(), devices.reserve(needed["gpu"]):  # before anything of it starts CUDA
+        gpus = getattr(resources, arguments.resources)(config)["gpu"]
+        with allocation.job_clock(), devices.reserve(gpus):  # before the work starts CUDA
             _call(arguments.work, arguments, config)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
@@ -210,7 +209,7 @@ def _sweep(arguments: Namespace) -> int:
     if arguments.slot is None:
         print(f"wrote {study.collect(sweep, settings)}", file=sys.stderr)
         return 0
-    # a trial's parameters change nothing of what its runs need
+    # the parameters of a trial do not change the resources of its runs
     gpus = resources.training(files.check(sweep, settings))["gpu"] or 0
     with allocation.job_clock(), devices.reserve(gpus):
         worker.run_slot(sweep, settings, arguments.slot)

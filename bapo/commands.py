@@ -1,11 +1,11 @@
-"""The commands of ``bapo`` by name: what each does and how it is called. Their code is imported at the call."""
+"""The names, descriptions and examples of the commands of ``bapo``. Their code is imported when they are called."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from pathlib import Path
 
-#: as `bapo` alone lists them
+#: the commands in the order in which `bapo` lists them
 GROUPS = {
     "Start": {
         "run": "Make tables and figures with all that they need. A target that stopped goes on where it was.",
@@ -47,9 +47,9 @@ GROUPS = {
     },
 }
 TEXTS = {name: text for group in GROUPS.values() for name, text in group.items()}
-#: those that ``python -m analysis`` carries out, which parses their words
+#: the commands of ``python -m analysis``, which also parses their arguments
 OF_ANALYSIS = ("watch", "report", *GROUPS["Share"], "audit", "claims", "overview")
-#: name -> calls
+#: name -> examples of calls
 EXAMPLES = {
     "run": ("bapo run table1", "bapo run table1 scale=smoke methods=grpo,bapo train.steps=50 -n"),
     "demo": ("bapo demo", "bapo demo seeds=2"),
@@ -94,14 +94,14 @@ EXAMPLES = {
 
 
 def examples(name: str) -> str:
-    """Say at the end of a command's help how it is called."""
+    """Return the examples at the end of a command's help."""
     return "\n  ".join(["Examples:", *EXAMPLES[name]]) if name in EXAMPLES else ""
 
 
 def path(text: str) -> Path:
     """Return the path that an argument names.
 
-    Raises ArgumentTypeError for an empty one, which would be this folder, and for a home that the shell left as it is.
+    Raises ArgumentTypeError for an empty text, which would be this folder, and for a ~ that the shell did not replace.
     """
     if not text:
         raise ArgumentTypeError("is empty; name a file or folder")

@@ -12,17 +12,22 @@ from bapo.experiments.settings import Settings, read_settings
 from bapo.experiments.studies import Study, study_file, study_of
 from bapo.store.files import Json, write_json
 
-#: the study whose tuned rows the candidates of a study without evaluations are for
+#: the study whose tuned rows were chosen by studies without evaluations
 TUNED = "table1"
 
 
 def study_content(study: Study, settings: Settings, titles: bool = True) -> Json:
     """Describe a study for the analysis: every run with its titles and its folder.
 
-    A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
-    study that chooses, "chosen" holds what Table 1 has: task -> method -> variants. titles: of the benchmarks,
-    too, which their tasks know; a dry run does without, as it imports no task. Raises UserError where the
-    configuration of a run cannot be composed.
+    A tuned run has the name and title of the method that it stands for, and "tuned" names its variants. For a study
+    without evaluations, "chosen" holds the variants in Table 1 by task and method.
+
+    Args:
+        study: what is described
+        settings: of the workflow
+        titles: whether benchmarks get titles, for which their tasks are imported; a dry run does without
+
+    Raises UserError where the configuration of a run cannot be composed.
     """
     cells: list[Json] = []
     bases: dict[tuple[str, str], Json] = {}
@@ -57,7 +62,7 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> Json
 
 
 def _benchmarks(config: Config, titles: bool) -> list[list[str]]:
-    """Return name, title and role of each benchmark; without titles the name alone."""
+    """Return the name, title and role of each benchmark, or its name alone without titles."""
     names = config.evaluation.benchmarks
     if not titles:
         return [[name] for name in names]
@@ -68,26 +73,26 @@ def _benchmarks(config: Config, titles: bool) -> list[list[str]]:
 
 
 def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Json:
-    """Describe a run's method; a tuned run's as the one that it stands for."""
-    method = study.method_of(cell)
-    shown = config.method if method == cell.method else settings.run(replace(cell, method=method)).method
-    own = study.file.name in places.own("study")  # the plus is of the paper's rows
-    title = shown.title.removeprefix("+") if own else shown.title
-    content: Json = {"method": method, "method_title": title, "kind": shown.kind}
+    """Describe the method of a run, for a tuned run the method that it stands for."""
+    name = study.method_of(cell)
+    method = config.method if name == cell.method else settings.run(replace(cell, method=name)).method
+    of_project = study.file.name in places.own("study")  # only rows of the paper's studies have a plus
+    title = method.title.removeprefix("+") if of_project else method.title
+    content: Json = {"method": name, "method_title": title, "kind": method.kind}
     if cell in study.tuned:
-        chosen = (name for name in cell.method.split("+") if name not in method.split("+"))
-        content["tuned"] = [places.variants()[name][1]["title"] for name in chosen]
+        variants = (variant for variant in cell.method.split("+") if variant not in name.split("+"))
+        content["tuned"] = [places.variants()[variant][1]["title"] for variant in variants]
     return content
 
 
 def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
-    """Return task -> method -> the variants that its row of Table 1 has at this scale."""
+    """Return task -> method -> the variants of its row in Table 1 at this scale."""
     blocks = study_file(TUNED).scales.get(study.scale, [])
     rows = {block.task: {method: variants.split("+") for method, variants in block.tuned.items()} for block in blocks}
     return {task: rows.get(task, {}) for task in dict.fromkeys(cell.task for cell in study.cells)}
 
 
 def main(name: str, settings: Json, out: Path) -> None:
-    """Write the description of study ``name`` to ``out``. settings: ``--config``. Raises UserError for a wrong one."""
-    known = read_settings(settings, "--settings")
-    write_json(out, study_content(study_of(name, known), known))
+    """Write the description of study ``name`` to ``out``. settings: of the workflow. Raises UserError."""
+    checked_settings = read_settings(settings, "--settings")
+    write_json(out, study_content(study_of(name, checked_settings), checked_settings))

@@ -11,35 +11,35 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
-#: what a disk or its owner refuses: space, quota, a file system or folder that is read-only, a file in a folder's
-#: place, a name that is too long, links in a circle
+#: errors of a disk: no space, a quota, a read-only file system or folder, a file in place of a folder, a name that is
+#: too long, links in a circle
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 _REFUSED |= {errno.ENAMETOOLONG, errno.ELOOP}
-#: what torch, the loader of libraries and Python's threads say when the machine or `ulimit` gives no more
+#: messages of torch, the loader of libraries and Python's threads when the machine or `ulimit` gives no more memory
 _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
 
 
 class UserError(Exception):
-    """Tells of wrong input or a broken file in one sentence: file, field and cure. The command line exits with 2."""
+    """Reports wrong input or a broken file in one sentence: file, field and cure. The command line exits with 2."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM ended a run, after a checkpoint if a step was done. The command line exits with 130."""
+    """Raised when Ctrl-C or SIGTERM ends a run, after a checkpoint if a step was done. The exit status is 130."""
 
 
 class JobFailed(RuntimeError):
-    """A verl job ended with an error; the text is the worker's. The command line exits with 1."""
+    """Raised when a verl job fails, with the worker's text, or when code calls sys.exit. The exit status is 1."""
 
 
 def require_extra(extra: str, *packages: str) -> None:
-    """Raise UserError where a package that an extra of this distribution brings is missing."""
+    """Raise UserError where one of the packages that an extra of this distribution installs is missing."""
     if missing := [package for package in packages if find_spec(package) is None]:
         cure = f"pip install 'bapo-reproduction[{extra}]', or in a checkout pip install -e '.[{extra}]'"
         raise UserError(f"{' and '.join(missing)}: not installed; install the extra `{extra}`: {cure}")
 
 
 def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:
-    """Say that ``value`` does not exist, with the closest allowed name and all of them.
+    """Return a sentence that ``value`` does not exist, with the closest allowed name and all of them.
 
     where: file and field; what: the fault in a few words, such as "no such key".
     """
@@ -49,15 +49,15 @@ def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:
 
 
 def exit_status(work: Callable[[], int]) -> int:
-    """Do the work of a command and return its exit status: its own, or 1 failed, 2 wrong input, 130 interrupted.
+    """Run ``work`` and return its exit status, or 1 for a failure, 2 for wrong input and 130 for an interruption.
 
-    What users can mend is told in one sentence on stderr.
+    An error that the user can remedy is printed on stderr in one sentence.
     """
     try:
         status = work()
-        print(end="", flush=True)  # a job started without a stdout has None there
+        print(end="", flush=True)  # unlike sys.stdout.flush(), it works in a job without stdout
         return status
-    except BrokenPipeError:  # whoever read our output has ended, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
         return 128 + signal.SIGPIPE
     except UserError as error:
@@ -75,12 +75,12 @@ def exit_status(work: Callable[[], int]) -> int:
 
 
 def _cure(error: Exception) -> str | None:
-    """Return what helps against an error of the machine, None against one of the code.
+    """Return the cure of an error of the machine, or None for an error of the code.
 
-    Libraries have errors of their own for both, with the number or the reason in their text.
+    Libraries have their own error classes, so the number or the reason is searched for in the text.
     """
     number = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-    in_proc = isinstance(error, FileNotFoundError) and str(error.filename).startswith("/proc/")  # where nothing is made
+    in_proc = isinstance(error, FileNotFoundError) and str(error.filename).startswith("/proc/")  # no file can be made
     if in_proc or (number and int(number[1]) in _REFUSED):
         return "make room or name another place"
     if isinstance(error, MemoryError) or _NO_MORE.search(str(error)):

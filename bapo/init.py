@@ -1,4 +1,4 @@
-"""``bapo init``: a project whose own task trains and ends in a table as it is."""
+"""``bapo init``: writes a project with a task that trains and gives a table without further changes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TASKS = {
 
 
 def write(folder: Path, task: str = "generator") -> list[str]:
-    """Write the project into a new or empty folder. Returns its files. Raises UserError where something lies there.
+    """Write the project into a new or empty folder and return its files. Raises UserError for another folder.
 
     task: a key of TASKS.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not empty; name a new folder")
-    for part in ("project", task.replace("-", "_")):
-        shutil.copytree(TEMPLATES / part, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for template in ("project", task.replace("-", "_")):
+        shutil.copytree(TEMPLATES / template, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(suite_folder() / "workflows" / "profiles", folder / "profiles")
-    slurm = folder / "profiles" / "slurm" / "config.yaml"  # it names a file beside it by the checkout's folders
+    slurm = folder / "profiles" / "slurm" / "config.yaml"  # it has the path of a file in the checkout
     slurm.write_text(slurm.read_text(encoding="utf-8").replace("workflows/profiles/", "profiles/"), encoding="utf-8")
     for file in (folder / "README.md", folder / "Snakefile"):
         text = Template(file.read_text(encoding="utf-8")).substitute(task=TASKS[task][0])
@@ -39,9 +39,9 @@ def write(folder: Path, task: str = "generator") -> list[str]:
 
 
 def main(folder: Path, task: str) -> None:
-    """Write the project and say what to do next. task: a key of TASKS.
+    """Write the project and print the next command. task: a key of TASKS.
 
-    Raises UserError where something lies in ``folder``, it cannot be written, or the task's extra is not installed.
+    Raises UserError where ``folder`` is not empty or cannot be written, or the task's extra is not installed.
     """
     _, extra, package = TASKS[task]
     if extra:

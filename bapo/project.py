@@ -1,6 +1,6 @@
-"""The user's own folder: a project is the working directory where it holds ``bapo.yaml``, and what its files define.
+"""A project: the working directory, if it holds ``bapo.yaml``, and what its files define.
 
-Its ``experiments/`` is laid beside the suite's, and configurations name its Python code as ``FILE.py:NAME``.
+Its ``experiments/`` adds to that of the suite, and configurations name its Python code as ``FILE.py:NAME``, a place.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from typing import Any
 from bapo.errors import UserError
 from bapo.validate import parse_yaml, wrong
 
-#: Marks the folder of a project; what it holds beside ``title`` are defaults of the workflow's settings.
+#: the file that makes a folder a project, with its title and defaults of the workflow's settings
 MARK = "bapo.yaml"
 
 
 def folder() -> Path | None:
-    """Return the working directory where it is a project."""
-    here = Path.cwd()
-    return here if (here / MARK).is_file() else None
+    """Return the working directory if it is a project, else None."""
+    directory = Path.cwd()
+    return directory if (directory / MARK).is_file() else None
 
 
 def title() -> str | None:
-    """Return the title of the project in the working directory; None outside one. Raises UserError."""
+    """Return the title of the project in the working directory, or None outside one. Raises UserError."""
     home = folder()
     return None if home is None else content(home).get("title") or home.name
 
 
 def content(home: Path) -> dict[str, Any]:
-    """Return what a project's ``bapo.yaml`` says. Raises UserError where it is no mapping, or its title no text."""
-    given: dict[str, Any] = parse_yaml(home / MARK)
-    if not isinstance(given.get("title"), str | None):
-        raise wrong(home / MARK, "title", given["title"], "must be text; put it in quotes")
-    return given
+    """Return the content of a project's ``bapo.yaml``. Raises UserError for another than a mapping with a title."""
+    values: dict[str, Any] = parse_yaml(home / MARK)
+    if not isinstance(values.get("title"), str | None):
+        raise wrong(home / MARK, "title", values["title"], "must be text; put it in quotes")
+    return values
 
 
 def sources(home: Path) -> list[Path]:
-    """Return what a project's runs are made from beside the suite: its code and configurations."""
-    found = [home / MARK, home / "Snakefile", *home.glob("*.py")]
-    found += [path for part in ("tasks", "methods", "figures", "models") for path in (home / part).rglob("*.py")]
-    found += [path for kind in ("*.yaml", "*.json") for path in (home / "experiments").rglob(kind)]
-    return sorted({path for path in found if path.is_file()})
+    """Return a project's files of code and configurations."""
+    paths = [home / MARK, home / "Snakefile", *home.glob("*.py")]
+    paths += [path for name in ("tasks", "methods", "figures", "models") for path in (home / name).rglob("*.py")]
+    paths += [path for pattern in ("*.yaml", "*.json") for path in (home / "experiments").rglob(pattern)]
+    return sorted({path for path in paths if path.is_file()})
 
 
 def methods() -> list[str]:
-    """List the methods of the project in the working directory: its files ``methods/NAME.py``."""
+    """Return the names of the methods of the project in the working directory, its files ``methods/NAME.py``."""
     home = folder()
     return [] if home is None else sorted(path.stem for path in (home / "methods").glob("[!_]*.py"))
 
 
 def load(place: str, where: str) -> object:
-    """Return what ``FILE.py:NAME`` names; the file is relative to the working directory. Raises UserError."""
+    """Return the object that a place ``FILE.py:NAME`` names. Raises UserError naming ``where``, the key with it."""
     path, name = file_and_name(place, where)
     try:
         return getattr(module(path, where), name)
@@ -66,12 +66,12 @@ def load(place: str, where: str) -> object:
 
 
 def is_place(text: str) -> bool:
-    """Return whether a text is ``FILE.py:NAME``."""
+    """Return whether a text has the form ``FILE.py:NAME``."""
     return re.fullmatch(r"[^:]+\.py:\w+", text) is not None
 
 
 def file_and_name(place: str, where: str) -> tuple[Path, str]:
-    """Split ``FILE.py:NAME``; the file is relative to the working directory. Raises UserError naming ``where``."""
+    """Split ``FILE.py:NAME``, whose file is relative to the working directory. Raises UserError naming ``where``."""
     file, _, name = place.rpartition(":")
     path = Path.cwd() / file
     if not is_place(place):
@@ -82,59 +82,59 @@ def file_and_name(place: str, where: str) -> tuple[Path, str]:
 
 
 def module(file: Path | str, where: str) -> ModuleType:
-    """Import a file once. What it imports may lie beside it or in the project, after everything that is installed.
+    """Import a file, once in a process. Its imports may lie beside it or in the project, after installed packages.
 
-    where: what names the file, for errors. Raises UserError where the import fails.
+    where: the key that names the file, for errors. Raises UserError where the import fails.
     """
     path = Path.cwd() / file
     name = f"bapo_project_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    loaded = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    sys.path += [str(place) for place in _searched(path) if str(place) not in sys.path]
-    sys.modules[name] = loaded
+    imported = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    sys.path += [str(folder) for folder in _search_path(path) if str(folder) not in sys.path]
+    sys.modules[name] = imported
     try:
-        spec.loader.exec_module(loaded)  # type: ignore[union-attr]
+        spec.loader.exec_module(imported)  # type: ignore[union-attr]
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{where}: {path} cannot be imported ({type(error).__name__}: {error})") from error
-    return loaded
+    return imported
 
 
 def code_digest_of(place: str) -> str:
-    """Return 16 hex digits of what the file of ``FILE.py:NAME`` computes, with the user's modules that it imports.
+    """Return 16 hex digits of a digest of the file of ``FILE.py:NAME`` and the project's modules that it imports.
 
-    Their syntax trees count, with docstrings, and not comments and layout. Raises UserError for a place of another
-    form, a file that is missing, and one that is no Python.
+    The digest is of their syntax trees, which hold docstrings, but neither comments nor layout. Raises UserError for a
+    place of another form, a missing file, and one that is not Python.
     """
     path, _ = file_and_name(place, "code")
     trees: dict[Path, ast.Module] = {}
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
+    queue = [path]
+    while queue:
+        file = queue.pop()
         if file not in trees:
             try:
                 trees[file] = ast.parse(file.read_text(encoding="utf-8"))
             except (SyntaxError, ValueError, RecursionError) as error:
                 raise UserError(f"{file}: cannot be read as Python ({error})") from None
-            waiting += _imported(_searched(path), file, trees[file])
+            queue += _imports(_search_path(path), file, trees[file])
     others = [f"{os.path.relpath(file, path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
     return hashlib.sha256("\n".join([ast.dump(trees[path]), *others]).encode()).hexdigest()[:16]
 
 
-def _searched(path: Path) -> list[Path]:
-    """Return the folders of a file's own modules: the one that it lies in, and the project's."""
+def _search_path(path: Path) -> list[Path]:
+    """Return the folders in which a file's modules are searched: its own and that of the project."""
     return list(dict.fromkeys([path.parent, folder() or path.parent]))
 
 
-def _imported(folders: list[Path], file: Path, tree: ast.AST) -> list[Path]:
-    """List the modules in ``folders`` that a file's imports may mean, with the packages that they lie in.
+def _imports(folders: list[Path], file: Path, tree: ast.AST) -> list[Path]:
+    """Return the modules in ``folders`` that a file's imports may mean, and the packages that contain them.
 
-    Of ``from X import Y`` both X and X.Y may be meant; ``from .X import Y`` begins in the file's folder.
+    ``from X import Y`` may mean X and X.Y, and ``from .X import Y`` starts in the file's folder.
     """
     names: set[str] = set()
-    places: set[Path] = set()
+    stems: set[Path] = set()  # paths of modules without their suffix
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -142,9 +142,9 @@ def _imported(folders: list[Path], file: Path, tree: ast.AST) -> list[Path]:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.ImportFrom) and node.level <= len(file.parents):
             start = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-            places |= {start, *(start / alias.name for alias in node.names)}
+            stems |= {start, *(start / alias.name for alias in node.names)}
     for name in names:
         parts = name.split(".")
-        places |= {folder.joinpath(*parts[:count]) for folder in folders for count in range(1, len(parts) + 1)}
-    files = [path for place in sorted(places) for path in (place.with_suffix(".py"), place / "__init__.py")]
+        stems |= {folder.joinpath(*parts[:count]) for folder in folders for count in range(1, len(parts) + 1)}
+    files = [path for stem in sorted(stems) for path in (stem.with_suffix(".py"), stem / "__init__.py")]
     return [path for path in files if path.is_file() and any(path.is_relative_to(folder) for folder in folders)]

@@ -1,4 +1,4 @@
-"""``bapo run TARGET KEY=VALUE ...``: the workflow, started with one kind of words for settings of every kind."""
+"""``bapo run TARGET KEY=VALUE ...``: starts the workflow, with settings of all kinds in one form."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings, settings_of_project
 from bapo.validate import OVERRIDE, explained, require_plain
 
-#: keys that a study decides -> what to write instead
+#: keys whose values come from a study -> what to write instead
 SINGLE = {"seed": "write seeds=...", "method": "write methods=..."}
 SINGLE |= dict.fromkeys(("task", "model"), "a study names it; name the study, or run a single job by `bapo train`")
 
 
 def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:
-    """Return the targets and the settings that words name; a project's ``bapo.yaml`` holds where no word does.
+    """Return the targets and the settings that words name. A project's ``bapo.yaml`` gives all other settings.
 
     words: targets, ``KEY=VALUE`` of the workflow's settings with a value in YAML, and ``KEY=VALUE`` of the
-    configuration, which become the setting ``set``. Raises UserError for an unknown key or a value that is refused.
+    configuration, which become the setting ``set``. Raises UserError for an unknown key or a value that is not allowed.
     """
     values = settings_of_project()
-    targets, others = [], []
+    targets, overrides = [], []
     for word in compose.once(words):
         key, _, value = word.partition("=")
         if not re.match(OVERRIDE, word):
@@ -41,15 +41,15 @@ def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:
         elif key in SINGLE:
             raise UserError(f"{word}: {SINGLE[key]}")
         elif key.partition(".")[0] in Config.model_fields:
-            others.append(word)
+            overrides.append(word)
         else:
-            known = dict.fromkeys([*Settings.model_fields, *Config.model_fields])
-            raise UserError(unknown(word, f"no setting '{key}'", key, [*known]))
+            keys = dict.fromkeys([*Settings.model_fields, *Config.model_fields])
+            raise UserError(unknown(word, f"no setting '{key}'", key, [*keys]))
     settings = read_settings(values, "setting")
-    if others:
-        compose.once([*(settings.set if any(word.startswith("set=") for word in words) else ()), *others])
-        both = {override.partition("=")[0]: override for override in (*settings.set, *others)}
-        settings = read_settings({**values, "set": list(both.values())}, "setting")
+    if overrides:
+        compose.once([*(settings.set if any(word.startswith("set=") for word in words) else ()), *overrides])
+        by_key = {override.partition("=")[0]: override for override in (*settings.set, *overrides)}
+        settings = read_settings({**values, "set": list(by_key.values())}, "setting")
     return targets, settings
 
 
@@ -63,18 +63,19 @@ def _value(word: str, value: str) -> object:
 def command(
     targets: Sequence[str], settings: Settings, profile: str = "default", options: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command of Snakemake that makes ``targets``, in a project by its own Snakefile where it has one.
+    """Return the command of Snakemake that makes ``targets``, by the Snakefile of the project if it has one.
 
     Args:
-        targets: of the workflow; none: its first rule
+        targets: of the workflow; without any, Snakemake takes its first rule
         settings: those that were set become ``--config``
         profile: a folder, or the name of one in ``profiles`` here or of the suite
-        options: more words for Snakemake
+        options: further words for Snakemake
 
     Raises UserError for a profile that does not exist.
     """
-    own, suite = Path("Snakefile"), places.suite_folder() / "Snakefile"
-    file = own if project.folder() and own.is_file() else suite
+    file = Path("Snakefile")
+    if not (project.folder() and file.is_file()):
+        file = places.suite_folder() / "Snakefile"
     words = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(file)]
     words += ["--workflow-profile", str(_profile(profile)), *options]
     values = settings.model_dump(exclude_unset=True, exclude_none=True)
@@ -100,26 +101,26 @@ def main(
     dry: bool = False,
     options: Sequence[str] = (),
 ) -> None:
-    """Become Snakemake, so that signals and the exit status are its own.
+    """Replace this process by Snakemake, which then gets signals and sets the exit status.
 
     Args:
         words: targets and ``KEY=VALUE``, see :func:`targets_and_settings`
-        cores: how many to use; None: as the profile says
-        jobs: how many at one time, on a cluster; None: as the profile says
+        cores: how many to use, by default as the profile says
+        jobs: how many at a time on a cluster, by default as the profile says
         profile: as for :func:`command`
-        dry: only say what would be done
-        options: more words for Snakemake
+        dry: only print what would be done
+        options: further words for Snakemake
 
     Raises UserError for a wrong word or profile.
     """
     targets, settings = targets_and_settings(words)
-    given = {"--cores": cores, "--jobs": jobs}
-    own = [word for name, value in given.items() if value is not None for word in (name, value)]
-    own += ["-n", "--quiet", "rules", "host", "reason"] if dry else []
-    words_of_snakemake = command(targets, settings, profile, [*own, *options])
-    os.execv(words_of_snakemake[0], words_of_snakemake)
+    limits = {"--cores": cores, "--jobs": jobs}
+    limit_words = [word for name, value in limits.items() if value is not None for word in (name, value)]
+    dry_words = ["-n", "--quiet", "rules", "host", "reason"] if dry else []
+    snakemake = command(targets, settings, profile, [*limit_words, *dry_words, *options])
+    os.execv(snakemake[0], snakemake)
 
 
 def demo(words: Sequence[str], **options: Any) -> None:
-    """Make the first look. options: of :func:`main`, which raises UserError for a wrong word."""
+    """Make the first look. options: as for :func:`main`, which raises UserError for a wrong word."""
     main(["first_look", *words], **options)

@@ -1,6 +1,6 @@
-"""Named, stateless random numbers: every draw is a function of (run seed, purpose, step, item).
+"""Stateless random numbers: every draw is a function of (run seed, purpose, step, item).
 
-Nothing has to be saved to resume a run, and a sample does not depend on the batch that it was drawn in.
+Nothing has to be saved to resume a run, and a sample does not depend on the batch in which it was drawn.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def key64(*names: object) -> int:
 
 
 def prompt_keys(ids: Iterable[str]) -> list[int]:
-    """Return one key per prompt; a prompt that occurs again gets a different key, and so different samples."""
-    seen: Counter[str] = Counter()
+    """Return one key per prompt. A prompt that occurs again gets a different key, and so different samples."""
+    counts: Counter[str] = Counter()
     keys = []
     for name in ids:
-        keys.append(key64(name, "again", seen[name]) if seen[name] else key64(name))
-        seen[name] += 1
+        keys.append(key64(name, "again", counts[name]) if counts[name] else key64(name))
+        counts[name] += 1
     return keys
 
 
@@ -56,9 +56,13 @@ def philox4x32(counter: np.ndarray, key: int) -> np.ndarray:
 def uniforms(key: int, prompts: np.ndarray, samples: np.ndarray, length: int) -> np.ndarray:
     """Return uniform numbers in (0, 1) for the tokens of N sequences, float32 [N, length].
 
-    key: 64 bits, from :func:`key64` (seed, purpose, step); prompts: uint64 [N], each prompt's key; samples: int [N],
-    the number of the sample among that prompt's. Row i depends only on (key, prompts[i], samples[i]), and a longer
-    ``length`` only appends.
+    Row i depends only on (key, prompts[i], samples[i]), and a longer ``length`` only appends.
+
+    Args:
+        key: 64 bits, from :func:`key64` (seed, purpose, step)
+        prompts: uint64 [N], the key of each prompt
+        samples: int [N], the number of each sample among those of its prompt
+        length: tokens of a sequence
     """
     n, blocks = len(prompts), -(-length // 4)
     prompts = np.asarray(prompts, dtype=np.uint64)
@@ -68,5 +72,5 @@ def uniforms(key: int, prompts: np.ndarray, samples: np.ndarray, length: int) ->
     counter[..., 2] = (prompts & _LOW)[:, None]
     counter[..., 3] = (prompts >> np.uint64(32))[:, None]
     bits = philox4x32(counter, key).reshape(n, blocks * 4)[:, :length]
-    # 23 bits and a half step are exact in float32, never 0 and never 1
+    # 23 bits and half a step are exact in float32, and neither 0 nor 1
     return (((bits >> np.uint64(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2**-23)).astype(np.float32)

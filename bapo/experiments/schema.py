@@ -1,7 +1,7 @@
-"""Every key of the configuration: type, default, allowed values, and the identities that it belongs to.
+"""Every key of the configuration: type, default, allowed values, and the identities to which it belongs.
 
-A key belongs to the identity of every job that reads its part, but where it is ``Only`` part of the named ones, or
-``Unidentified``: bapo/experiments/identity.py. What methods add stands in their own classes.
+A key belongs to the identity of every job that reads its part, unless it is marked as ``Only`` part of some identities,
+or ``Unidentified``: bapo/experiments/identity.py. The keys of methods are in the classes of the methods.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bapo.methods.base import MethodConfig
 from bapo.store.files import Json
 from bapo.validate import Folder, Name, Only, Part, Seed, Unidentified, WhereSet, plain, wrong
 
-#: mappings that take any name; their values can be read as attributes
+#: mappings with any keys, which can be read as attributes
 Options = Annotated[Json, AfterValidator(OmegaConf.create), PlainSerializer(plain)]
-#: more of anything cannot be meant
+#: the largest count that is accepted
 MOST = 10**8
 AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
 AtLeastZero = Annotated[int, Field(ge=0, le=MOST)]
@@ -26,15 +26,15 @@ Threads = Annotated[int, Field(ge=1, le=4096)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
 NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
-#: how a problem is put to a model: of runs and evaluations, whose problems are the same
+#: marks how prompts are made and responses sampled: it belongs to runs and evaluations, and not to their problems
 ASKED = Only({"run", "evaluation"})
-#: of the problems, not of the documents that a base model is trained from
+#: marks what belongs to the problems, and not to the documents from which a base model is trained
 PROBLEMS = Only({"data"})
-#: what a model is; an evaluation knows its checkpoint by the files
+#: marks what describes a model; an evaluation identifies its checkpoint by the files
 MODEL = Only({"base", "documents"})
 
 
-#: folders beside those that a name makes
+#: names that other folders have in the results
 TAKEN = {"task": ("logs", "studies", "tables", "figures", "sweeps"), "model": ("data",), "method": ("base", "data")}
 
 
@@ -45,7 +45,7 @@ def _limit(count: int) -> int:
 
 
 class Node(Part):
-    """Holds a part of the configuration."""
+    """A part of the configuration."""
 
     def copy(self) -> Self:  # type: ignore[override]
         """Return a copy that shares nothing with this one."""
@@ -294,7 +294,7 @@ class Config(Node):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """Check what concerns several parts, and give the method the setting's coefficients.
+        """Check keys of several parts together, and give the method the coefficients of the setting.
 
         Raises UserError naming the key, its value and the cure.
         """
@@ -314,7 +314,7 @@ class Config(Node):
         return self
 
     def require_context(self, source: str = "") -> None:
-        """Raise UserError where a prompt and its response may exceed the model's context. source: who says so."""
+        """Raise UserError where a prompt and its response may exceed the model's context. source: of the context."""
         sampling, model, tokens = self.sampling, self.model, self.sampling.max_tokens
         if model.context_length is not None and tokens > model.context_length:
             cure = (
@@ -325,12 +325,12 @@ class Config(Node):
             raise wrong(None, "sampling.max_response_tokens", sampling.max_response_tokens, cure)
 
     def yaml(self) -> str:
-        """Write the configuration as a YAML file."""
+        """Return the configuration as YAML."""
         return OmegaConf.to_yaml(OmegaConf.create(self.model_dump()))
 
 
 def defaults(schema: type[Node] = Config) -> Json:
-    """Return the defaults of a part and of all below it; "???" where a value must be given, None for the method."""
+    """Return the defaults of a part and of its parts: "???" where a value is required, and None for the method."""
     values: Json = {}
     for name, entry in schema.model_fields.items():
         kind = entry.annotation
@@ -342,5 +342,5 @@ def defaults(schema: type[Node] = Config) -> Json:
 
 
 def on_gpus(config: Config) -> bool:
-    """Return whether a run belongs on GPUs: with device=auto, a pretrained model does, a small one does not."""
+    """Return whether a run belongs on GPUs, as those of pretrained models do with device=auto."""
     return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")

@@ -71,7 +71,7 @@ def accepted(words: Sequence[str]) -> None:
     elif words[0] in OF_ANALYSIS or words[0] in ("claims", "figure", *products.TABLES, *products.OTHERS):
         parser("bapo").parse_args(words)
     elif words != ["--help"]:
-        arguments = bapo.__main__.parsed(words)
+        arguments = bapo.__main__.parse(words)
         if "words" in arguments:
             run.targets_and_settings(arguments.words)
 
@@ -132,7 +132,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 
 def as_snakemake(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Return (options, targets) of ``bapo run`` or ``bapo plan`` as :func:`split` does."""
-    arguments = bapo.__main__.parsed(words)
+    arguments = bapo.__main__.parse(words)
     targets, settings = run.targets_and_settings(arguments.words)
     profile = getattr(arguments, "profile", "default")
     made = run.command(targets, settings)
