@@ -57,7 +57,7 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> Json
         "bases": list(bases.values()),
         "benchmarks": benchmarks,
         "curves": study.curves,
-        **({} if file.evaluated else {"chosen": _chosen(study)}),
+        **({} if file.evaluated else {"chosen": _tuned_variants(study)}),
     }
 
 
@@ -85,7 +85,7 @@ def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Jso
     return content
 
 
-def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
+def _tuned_variants(study: Study) -> dict[str, dict[str, list[str]]]:
     """Return task -> method -> the variants of its row in Table 1 at this scale."""
     blocks = study_file(TUNED).scales.get(study.scale, [])
     rows = {block.task: {method: variants.split("+") for method, variants in block.tuned.items()} for block in blocks}

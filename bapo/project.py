@@ -91,15 +91,15 @@ def module(file: Path | str, where: str) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    imported = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    imported_module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     sys.path += [str(folder) for folder in _search_path(path) if str(folder) not in sys.path]
-    sys.modules[name] = imported
+    sys.modules[name] = imported_module
     try:
-        spec.loader.exec_module(imported)  # type: ignore[union-attr]
+        spec.loader.exec_module(imported_module)  # type: ignore[union-attr]
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{where}: {path} cannot be imported ({type(error).__name__}: {error})") from error
-    return imported
+    return imported_module
 
 
 def code_digest_of(place: str) -> str:
@@ -119,8 +119,8 @@ def code_digest_of(place: str) -> str:
             except (SyntaxError, ValueError, RecursionError) as error:
                 raise UserError(f"{file}: cannot be read as Python ({error})") from None
             queue += _imports(_search_path(path), file, trees[file])
-    others = [f"{os.path.relpath(file, path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
-    return hashlib.sha256("\n".join([ast.dump(trees[path]), *others]).encode()).hexdigest()[:16]
+    imports = [f"{os.path.relpath(file, path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
+    return hashlib.sha256("\n".join([ast.dump(trees[path]), *imports]).encode()).hexdigest()[:16]
 
 
 def _search_path(path: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
-from bapo.experiments.identity import digest, train_identity
+from bapo.experiments.identity import digest, identity_of_seed, train_content
 from bapo.experiments.places import run_directory
 from bapo.experiments.settings import Settings
 from bapo.seeds import key64
@@ -40,10 +40,9 @@ def identity(sweep: Sweep, settings: Settings) -> str:
     """Identify the study to which a slot's trial belongs. The number of trials is not part of it, so it may grow."""
     from optuna.distributions import distribution_to_json
 
-    config = check(sweep, settings)
-    config.seed = 0
+    run_identity = identity_of_seed(train_content(check(sweep, settings)), 0)
     space = [[key, distribution_to_json(d)] for key, d in sweep.space.items()]
-    return digest([space, list(sweep.seeds), train_identity(config), sweep.file.start])
+    return digest([space, list(sweep.seeds), run_identity, sweep.file.start])
 
 
 def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:

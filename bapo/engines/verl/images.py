@@ -98,7 +98,7 @@ def mend_rows_without_images() -> None:
     import torch
     from verl.models.transformers import qwen2_vl
 
-    original = getattr(qwen2_vl._get_input_embeds, "original", qwen2_vl._get_input_embeds)
+    original = qwen2_vl._get_input_embeds
 
     def embeds(
         model: Any, input_ids: Tensor, attention_mask: Tensor | None = None, *pictures: Tensor | None
@@ -113,5 +113,4 @@ def mend_rows_without_images() -> None:
         picture, _ = qwen2_vl.unpack_visual_output(model.visual(pixels, grid_thw=grid))
         return embedded + 0.0 * picture.mean(), attention_mask
 
-    vars(embeds)["original"] = original
     qwen2_vl._get_input_embeds = embeds

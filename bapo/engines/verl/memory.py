@@ -239,19 +239,19 @@ def micro_batch_tokens(config: Config, ranks: int, tokens: int, card: float) -> 
         return tokens
     row = config.sampling.max_tokens
     run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
-    more = "raise verl.gpus_per_node or verl.gpu_memory"
+    cure = "raise verl.gpus_per_node or verl.gpu_memory"
     if needs.loading > needs.card:
         text = f"{run} takes {needs.loading / GIGABYTE:.0f} GB a GPU while it is loaded"
-        raise wrong(None, "model", config.model.name, f"{text}, and {needs.card / GIGABYTE:.0f} can be used; {more}")
+        raise wrong(None, "model", config.model.name, f"{text}, and {needs.card / GIGABYTE:.0f} can be used; {cure}")
     if needs.most_tokens < row:
         text = (
             f"{run} weights, gradients, optimiser and one response take {needs.training(row) / GIGABYTE:.0f} GB a GPU, "
-            f"and {needs.card / GIGABYTE:.0f} can be used; {more}, or lower sampling.max_response_tokens"
+            f"and {needs.card / GIGABYTE:.0f} can be used; {cure}, or lower sampling.max_response_tokens"
         )
         text += "" if in_host_memory(config) else f", or set {OFFLOAD}=true in verl.overrides"
         raise wrong(None, "model", config.model.name, text)
-    least, most = (size / (card * GIGABYTE) for size in (needs.vllm, needs.card - needs.generating))
-    if not least <= (share := config.verl.gpu_memory_utilization) <= most:
-        text = f"model={config.model.name} {run} leaves {most:.2f} of each card to vLLM, which needs {least:.2f}"
+    lowest, highest = (size / (card * GIGABYTE) for size in (needs.vllm, needs.card - needs.generating))
+    if not lowest <= (share := config.verl.gpu_memory_utilization) <= highest:
+        text = f"model={config.model.name} {run} leaves {highest:.2f} of each card to vLLM, which needs {lowest:.2f}"
         raise wrong(None, "verl.gpu_memory_utilization", share, f"{text}; choose a value between them")
     return min(tokens, needs.most_tokens)

@@ -77,8 +77,8 @@ def host_space(shards: Sequence[Tensor], pinned: bool) -> list[Tensor]:
     block = torch.empty(sum(sizes), dtype=torch.uint8)
     if pinned:
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 0))
-    parts = zip(block.split(sizes), shards, strict=True)
-    return [part[: shard.nbytes].view(shard.dtype).view(shard.shape) for part, shard in parts]
+    spaces = zip(block.split(sizes), shards, strict=True)
+    return [space[: shard.nbytes].view(shard.dtype).view(shard.shape) for space, shard in spaces]
 
 
 def host_copies(shards: Sequence[Tensor], into: Sequence[Tensor] = ()) -> list[Tensor]:

@@ -45,13 +45,13 @@ class Ordering(GeneratedTask):
         return [json.loads(ground_truth)]
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
-        drawn = _drawn(data, split, rng, unique=True)
-        problems = [Problem(_id(numbers), _prompt(numbers), json.dumps(_answer(sorted(numbers)))) for numbers in drawn]
+        lists = _draw(data, split, rng, unique=True)
+        problems = [Problem(_id(numbers), _prompt(numbers), json.dumps(_answer(sorted(numbers)))) for numbers in lists]
         return problems, {"problems": len(problems)}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         documents, noisy, noise = [], 0, Lists.of(data).noise
-        for numbers in _drawn(data, "base", rng, unique=False):
+        for numbers in _draw(data, "base", rng, unique=False):
             ordered = sorted(numbers)
             if rng.random() < noise:  # a noisy base leaves more to learn
                 i, j = rng.choice(len(ordered), 2, replace=False)
@@ -64,8 +64,8 @@ class Ordering(GeneratedTask):
         return build_tokenizer(("=", ","), Lists.of(config.data).number_max)
 
 
-def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
-    """Draw as many lists of different numbers as the split has problems, of those that it owns."""
+def _draw(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
+    """Draw as many lists of different numbers as the split has problems, from those that the split owns."""
     lists: dict[str | int, list[int]] = {}
     options = Lists.of(data)
     while len(lists) < data.split_sizes[split]:
