@@ -187,13 +187,13 @@ def _pinned(config: Config, ranks: int, width: int) -> float:
     torch rounds each pinned shard up to a power of two. That is computed for the MLPs' matrices and the head, and
     counted as twice the size for all others.
     """
-    parameters, pinned, sizes = config.model.parameters or 0, 0.0, config.model.sizes
+    others, pinned, sizes = config.model.parameters or 0, 0.0, config.model.sizes
     if sizes is not None:
         for matrices, size in ((3 * sizes.layers, sizes.width * sizes.mlp), (1, sizes.vocabulary * sizes.width)):
             # weights, gradients and reference round alike, as their widths are powers of two
             pinned += matrices * width * 2 ** math.ceil(math.log2(size / ranks)) * ranks
-            parameters -= matrices * size
-    return pinned + 2 * width * parameters
+            others -= matrices * size
+    return pinned + 2 * width * others
 
 
 def state_width(config: Config) -> int:
