@@ -175,13 +175,7 @@ def _require_packages(config: Config, device: str) -> None:
 def _train(config: Config, device: str, folder: Path, identity: str, start: Path, work: Path) -> Json:
     """Run the job, and complete the run's folder if all steps are done. Returns the summary.
 
-    Args:
-        config: of the run
-        device: "cpu" or "cuda"
-        folder: of the run
-        identity: of the run
-        start: the folder of the model that training starts from
-        work: a temporary folder
+    device: "cpu" or "cuda"; start: the folder of the model that training starts from; work: a temporary folder.
     """
     manifest = start_manifest(
         folder,

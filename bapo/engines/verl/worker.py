@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,24 +104,22 @@ def put(module: nn.Module, values: Sequence[Tensor], ranks: int = 1) -> None:
 
 @contextmanager
 def swap_weights(
-    module: nn.Module, values: Sequence[Tensor], ranks: int, spare: list[Tensor] | None = None
-) -> Iterator[None]:
+    module: nn.Module, values: Sequence[Tensor], ranks: int, spare: Sequence[Tensor] = ()
+) -> Iterator[list[Tensor]]:
     """Give the module other weights within the block, and its own weights back after it, also after an error.
 
-    What runs in the block may move the model's shards elsewhere.
+    What runs in the block may move the model's shards elsewhere. Yields the copies of the model's own weights.
 
     Args:
         module: the model
         values: a tensor for each of this rank's shards
         ranks: processes that share the model
-        spare: the tensors that hold its own weights meanwhile; an empty list is filled for the next call
+        spare: the copies of an earlier call, which are overwritten
     """
-    current = host_copies(shards_of(module, ranks), spare or ())
-    if spare is not None:
-        spare[:] = current
+    current = host_copies(shards_of(module, ranks), spare)
     put(module, values, ranks)
     try:
-        yield
+        yield current
     finally:
         put(module, current, ranks)
 
@@ -134,6 +132,7 @@ class MethodWorker(MixedIn):
     """
 
     _snapshot: Sequence[Tensor] = ()
+    _spare: Sequence[Tensor] = ()
     _acting = CURRENT
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -161,15 +160,14 @@ class MethodWorker(MixedIn):
         """Choose the policy that ``update_weights`` pushes and ``compute_log_prob`` scores with: CURRENT or DELAYED."""
         self._acting = which
 
-    @cached_property
-    def _spare(self) -> list[Tensor]:
-        return []
-
-    def _policy(self) -> AbstractContextManager[None]:
-        """Return a context in which the policy has the weights that :meth:`act_as` has chosen."""
+    @contextmanager
+    def _policy(self) -> Iterator[None]:
+        """Give the policy the weights that :meth:`act_as` has chosen within the block."""
         if self._acting == CURRENT:
-            return nullcontext()
-        return swap_weights(self.actor.engine.module, self._snapshot, self.world_size, self._spare)
+            yield
+            return
+        with swap_weights(self.actor.engine.module, self._snapshot, self.world_size, self._spare) as self._spare:
+            yield
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> object:
