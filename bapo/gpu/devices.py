@@ -107,7 +107,10 @@ def reserve(count: int) -> Iterator[list[str]]:
         yield list(locks)
     finally:
         for key, value in previous.items():
-            os.environ.pop(key, None) if value is None else os.environ.__setitem__(key, value)
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
         for descriptor in locks.values():
             os.close(descriptor)
 

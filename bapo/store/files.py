@@ -77,7 +77,7 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
 
 
 def write_json(path: Path, content: object, durable: bool = True) -> None:
-    write_text(path, json.dumps(content, indent=2, sort_keys=False, allow_nan=False) + "\n", durable)
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", durable)
 
 
 def write_parquet(path: Path, frame: pd.DataFrame, durable: bool = True) -> None:
