@@ -16,7 +16,7 @@ from bapo.experiments.schema import Config
 from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, verify_files
 from bapo.validate import wrong
 
-#: unit -> the columns of steps.parquet, and the totals of summary.json, that are its sum
+#: unit -> the columns of steps.parquet, and the totals of summary.json, whose sum it is
 UNITS = {
     "rollouts": ("fresh_rollouts", "regenerated_rollouts"),
     "updates": ("updates",),

@@ -150,7 +150,7 @@ def train_identity(config: Config) -> str:
 
 
 def probe_identity(config: Config, device: str) -> str:
-    """Identify the model's responses to the probe before training, which are the same bits on this processor."""
+    """Identify the responses to the probe before training, the same bits with the same code and processor."""
     names = ("seed", "engine", "threads", "task", "data", "model", "sampling", "probe")
     content = {name: plain(getattr(config, name)) for name in names}
     return digest([content, base_identity(config), code_identity(), device, hardware()["processor"]])

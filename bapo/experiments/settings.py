@@ -46,7 +46,7 @@ _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "
 def _override_of_jobs(override: str) -> str:
     key = override.partition("=")[0]
     for refused_key, setting in _ELSEWHERE.items():
-        if f"{refused_key}.".startswith(f"{key}."):  # a mapping holds its keys
+        if f"{refused_key}.".startswith(f"{key}."):  # to set a mapping is to set its keys
             cure = f"write {setting}=... beside it" if setting else "a study names it"
             raise ValueError(f"{key} cannot be set for single jobs; {cure}")
     return override

@@ -124,7 +124,7 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
 
 
 def tensor_parallel(config: Config, ranks: int) -> int:
-    """Count the GPUs of one vLLM engine: those of ``verl.overrides``, or two for 7B and more on an even number."""
+    """Count the GPUs of one vLLM engine: as ``verl.overrides`` say, or two for 7B on an even number, else one."""
     pairs = (config.model.parameters or 0) >= 6e9 and ranks % 2 == 0
     return override(config, f"{ROLLOUT}.tensor_model_parallel_size") or (2 if pairs else 1)
 

@@ -35,8 +35,8 @@ from bapo.validate import plain, wrong
 VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
 #: the most tokens of a micro-batch without flash-attn, unless one response is longer: all of them attend to each other
 WITHOUT_FLASH = 4096
-#: bounds of the responses that one vLLM samples at once. FEWEST is verl's default, with which others would wait for the
-#: last tokens of these. For MOST, vLLM reserves 0.6 GB of logits with Qwen's vocabulary
+#: bounds of the responses that one vLLM samples at once; others wait until these end. FEWEST is verl's default. For
+#: MOST, vLLM reserves 0.6 GB of logits with Qwen's vocabulary, and it preempts if its key-value cache is too small
 FEWEST, MOST = 256, 1024
 BASE = Path(__file__).with_name("verl.yaml")
 #: nodes of verl's configuration that take any key, because a library reads them
