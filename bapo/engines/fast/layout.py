@@ -108,19 +108,14 @@ class IndexedSums:
 
 
 def lay_out(
-    ids: np.ndarray,
-    starts: np.ndarray,
-    lengths: np.ndarray,
-    width: int,
-    views: Sequence[PromptView | None] | None = None,
+    ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, views: Sequence[PromptView | None] | None = None
 ) -> Layout:
     """Return the layout of N rows, each a prompt and a response.
 
     Args:
         ids: int64 [N, L], padded on the right
         starts: int64 [N], tokens of each prompt
-        lengths: int64 [N], tokens of each response
-        width: T, the longest response
+        lengths: int64 [N], tokens of each response; T is the longest
         views: of each row's images, the same object for the same prompt
     """
     ends = starts + lengths - 1  # nothing follows a row's last token
@@ -143,7 +138,7 @@ def lay_out(
     number[computed] = np.arange(count)
     owner = np.maximum.accumulate(np.where(computed, np.arange(len(ids))[:, None], 0), axis=0)
     gather = np.where(inside, number[owner, columns], count)
-    steps, back = np.arange(width), np.argsort(order)
+    steps, back = np.arange(int(lengths.max())), np.argsort(order)
     before = np.minimum(starts[:, None] + steps - 1, len(columns) - 1)
     at = np.minimum(starts[:, None] + steps, ids.shape[1] - 1)
     sources = np.minimum(np.take_along_axis(gather[back], before, 1), count - 1)

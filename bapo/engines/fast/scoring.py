@@ -36,7 +36,6 @@ def score(
     ids: Tensor,
     starts: Tensor,
     lengths: Tensor,
-    width: int,
     temperature: float = 1.0,
     entropy: bool = False,
     pictures: Sequence[Images | None] | None = None,
@@ -49,13 +48,12 @@ def score(
         model: one that :func:`supports` knows
         ids: int64 [N, L], prompt then response, padded on the right
         starts: int64 [N], where each response begins, at least 1
-        lengths: int64 [N], the tokens of each response, at least 1
-        width: T, the longest response
+        lengths: int64 [N], the tokens of each response, at least 1; T is the longest
         temperature: divides the logits
         entropy: whether the entropy is returned
         pictures: of each row's prompt, the same object for the same prompt
     """
-    layout, features = _look(model, ids, starts, lengths, width, pictures)
+    layout, features = _look(model, ids, starts, lengths, pictures)
     hidden = layers.hidden(model, layout, features)
     logprobs, entropies = _Head.apply(layout, temperature, hidden, model.lm_head.weight)
     return logprobs, entropies if entropy else None
@@ -66,40 +64,30 @@ def values(
     ids: Tensor,
     starts: Tensor,
     lengths: Tensor,
-    width: int,
     pictures: Sequence[Images | None] | None = None,
 ) -> Tensor:
-    """Return single output [N, T] of a head with one feature, at the place that each response token is predicted from.
+    """Return the value [N, T] of the state that each response token is predicted from.
 
     Args:
-        model: one with such a head in the place of its vocabulary's
-        ids, starts, lengths, width, pictures: as for :func:`score`
+        model: its head has one output in place of the vocabulary
+        ids, starts, lengths, pictures: as for :func:`score`
     """
-    layout, features = _look(model, ids, starts, lengths, width, pictures)
+    layout, features = _look(model, ids, starts, lengths, pictures)
     return model.lm_head(layers.hidden(model, layout, features)).take(layout.predicts)
 
 
 def _look(
-    model: PreTrainedModel,
-    ids: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    width: int,
-    pictures: Sequence[Images | None] | None,
+    model: PreTrainedModel, ids: Tensor, starts: Tensor, lengths: Tensor, pictures: Sequence[Images | None] | None
 ) -> tuple[Layout, Tensor | None]:
-    """Return the layout of the rows and the features of its images.
-
-    Args:
-        model, ids, starts, lengths, width, pictures: as for :func:`score`
-    """
+    """Return the layout of the rows and the features of their images. The arguments are those of :func:`score`."""
     views: list[PromptView | None] | None = None
     if pictures is not None:
         prompts = [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)]
         views = images.look(model, prompts, pictures)
     rows = ids, starts, lengths, pictures
-    if not (_LATEST and _LATEST[2] == width and all(a is b for a, b in zip(_LATEST[0], rows, strict=True))):
-        places = lay_out(ids.cpu().numpy(), starts.cpu().numpy(), lengths.cpu().numpy(), width, views)
-        _LATEST[:] = rows, places.to(ids.device), width
+    if not (_LATEST and all(a is b for a, b in zip(_LATEST[0], rows, strict=True))):
+        layout = lay_out(ids.cpu().numpy(), starts.cpu().numpy(), lengths.cpu().numpy(), views)
+        _LATEST[:] = rows, layout.to(ids.device)
     layout = _LATEST[1]
     features = [view.features for row in layout.image_rows if views is not None and (view := views[row]) is not None]
     return layout, torch.cat(features) if features else None

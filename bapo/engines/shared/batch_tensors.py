@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bapo.algorithm.rollouts import Group
+from bapo.engines.shared import models
 from bapo.engines.shared.models.images import Images
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 #: the place of a response: its group's in the batch, and its own in the group
 ResponsePlace = tuple[int, int]
@@ -99,6 +104,11 @@ def micro_batches(groups: Sequence[Group], size: int | None, device: torch.devic
     step = size or max(1, len(order))
     for start in range(0, len(order), step):
         yield collate(groups, order[start : start + step], device)
+
+
+def score_rows(model: PreTrainedModel, rows: Rows, temperature: float, entropy: bool = False) -> models.Scored:
+    """Return the log-probabilities [N, width] of the rows' responses, as :func:`models.score` does."""
+    return models.score(model, rows.ids, rows.starts, rows.width, temperature, entropy, rows.lengths, rows.images)
 
 
 @torch.no_grad()

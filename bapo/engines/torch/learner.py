@@ -17,7 +17,7 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import ValueInputs
 from bapo.algorithm.rollouts import Estimates, Group
 from bapo.engines.shared import models, shortcut
-from bapo.engines.shared.batch_tensors import Rows, by_group, micro_batches
+from bapo.engines.shared.batch_tensors import Rows, by_group, micro_batches, score_rows
 from bapo.engines.shared.loss_inputs import RowMarks, denominators, origin_numbers, terms_by_origin
 from bapo.engines.shared.schedule import learning_rate
 from bapo.errors import UserError
@@ -55,7 +55,6 @@ class TrainedModel:
         self.device = next(model.parameters()).device
         self.masters = masters_of(model)
         self.parameters = list(self.masters.values())
-        self.copied = any(p.dtype != torch.float32 for p in model.parameters())
         t, self.rate = config.train, config.train.learning_rate * rate_ratio
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=self.rate, betas=(t.betas[0], t.betas[1]), weight_decay=t.weight_decay, fused=True
@@ -79,8 +78,7 @@ class TrainedModel:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
         self.optimizer.step()
-        if self.copied:
-            round_into(self.model, self.masters)
+        round_into(self.model, self.masters)
         return float(norm)
 
 
@@ -135,7 +133,7 @@ def values_of(model: PreTrainedModel, rows: Rows) -> Tensor:
     """Return the value [N, T] of the state before each response token; float32."""
     fast = shortcut("scoring", model)
     if fast is not None:
-        return fast.values(model, rows.ids, rows.starts, rows.lengths, rows.width, rows.images)
+        return fast.values(model, rows.ids, rows.starts, rows.lengths, rows.images)
     inputs = models.inputs(model, rows.ids[:, :-1], rows.starts, rows.images)
     outputs = model(**inputs, use_cache=False).logits[..., 0].float()
     positions = rows.starts[:, None] - 1 + torch.arange(rows.width, device=rows.ids.device)
@@ -279,7 +277,8 @@ class Learner(TrainedModel):
                 phase=phase,
                 denominators=counts,
             )
-            scored = self._score(self.model, rows, entropy=True)  # recorded also where the loss has no use for it
+            # the entropy is recorded also where the loss has no use for it
+            scored = score_rows(self.model, rows, self.temperature, entropy=True)
             inputs = marks.inputs(
                 logprobs=scored.logprobs,
                 behaviour_logprobs=rows.behaviour_logprobs,
@@ -318,12 +317,7 @@ class Learner(TrainedModel):
         if not self.method.needs_reference:
             return None
         assert self.reference is not None
-        return self._score(self.reference, rows).logprobs
-
-    def _score(self, model: PreTrainedModel, rows: Rows, entropy: bool = False) -> models.Scored:
-        return models.score(
-            model, rows.ids, rows.starts, rows.width, self.temperature, entropy, rows.lengths, rows.images
-        )
+        return score_rows(self.reference, rows, self.temperature).logprobs
 
     def _with_step_logprobs(self, groups: list[Group]) -> list[Group]:
         """Return the groups with ``step_logprobs`` under pi_k, the policy before the first update of the step.
@@ -332,7 +326,8 @@ class Learner(TrainedModel):
         """
         if self.method.keeps_step_logprobs or not self.method.needs_step_policy:
             return groups
-        scored = by_group(groups, self.micro_batches(groups), lambda rows: self._score(self.model, rows).logprobs)
+        blocks = self.micro_batches(groups)
+        scored = by_group(groups, blocks, lambda rows: score_rows(self.model, rows, self.temperature).logprobs)
         return [replace(group, step_logprobs=values) for group, values in zip(groups, scored, strict=True)]
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt
-from bapo.engines.shared import models
-from bapo.engines.shared.batch_tensors import ResponsePlace, Rows, by_group, micro_batches
+from bapo.engines.shared.batch_tensors import ResponsePlace, by_group, micro_batches, score_rows
 from bapo.engines.shared.step_sampler import Purpose, SamplingSetup, StepSampler
 from bapo.engines.torch.rollout import ResponseGenerator
 
@@ -51,8 +49,15 @@ class TorchStepSampler(StepSampler):
     def fresh(self, prompts: list[Prompt]) -> list[Group]:
         """Return the groups of the step's own rollout."""
         groups = self.generator.generate(
-            *(self.rollout_model, prompts, self.setup.group_size, ("rollout",), self.step, self.rollout_version),
-            *(FRESH, self.costs, self.budget),
+            self.rollout_model,
+            prompts,
+            self.setup.group_size,
+            ("rollout",),
+            self.step,
+            self.rollout_version,
+            FRESH,
+            self.costs,
+            self.budget,
         )
         return self.paid(groups, FRESH)
 
@@ -66,16 +71,10 @@ class TorchStepSampler(StepSampler):
         return self.generator.resume(self.model, groups, index, self.budget, purpose, self.step, self.costs)
 
     def _score(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
-        temperature, tokens = self.setup.parameters.temperature, 0
-
-        def logprobs(rows: Rows) -> Tensor:
-            nonlocal tokens
-            tokens += rows.tokens
-            return models.score(
-                self.model, rows.ids, rows.starts, rows.width, temperature, False, rows.lengths, rows.images
-            ).logprobs
-
-        return by_group(groups, micro_batches(groups, self.rows, self.model.device), logprobs), tokens
+        blocks, temperature = micro_batches(groups, self.rows, self.model.device), self.setup.parameters.temperature
+        logprobs = by_group(groups, blocks, lambda rows: score_rows(self.model, rows, temperature).logprobs)
+        tokens = sum(g.size * len(g.prompt.row.tokens) + int(g.samples.lengths.sum()) for g in groups)
+        return logprobs, tokens
 
     def _prompt_tokens(self, prompt: Prompt) -> int:
         return len(prompt.row.tokens)

@@ -80,7 +80,7 @@ def test_values_and_gradients_are_the_librarys(name, changes, device):
     ((expected.logprobs * weights[0]).sum() + (expected.entropy * weights[1]).sum()).backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad()
-    logprobs, entropy = scoring.score(model, ids, starts, lengths, width, temperature=0.8, entropy=True)
+    logprobs, entropy = scoring.score(model, ids, starts, lengths, temperature=0.8, entropy=True)
     ((logprobs * weights[0]).sum() + (entropy * weights[1]).sum()).backward()
 
     assert logprobs.shape == entropy.shape == mask.shape
@@ -91,9 +91,9 @@ def test_values_and_gradients_are_the_librarys(name, changes, device):
 
 
 def test_each_beginning_is_computed_once_and_padding_never():
-    ids, starts, lengths, width, _ = batch([A] * 3 + [B] * 3, [4, 4, 1, 7, 2, 9])
+    ids, starts, lengths, _, _ = batch([A] * 3 + [B] * 3, [4, 4, 1, 7, 2, 9])
     ids[1] = ids[0]  # two equal rows
-    layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
+    layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy())
     beginnings = {
         tuple(row[: n + 1].tolist())
         for row, end in zip(ids, (starts + lengths - 1).tolist(), strict=True)  # nothing follows the last token
@@ -110,17 +110,17 @@ def test_models_that_rotate_otherwise_share_no_places():
     slow = {"rope_type": "default", "rope_theta": 100.0}
     for model in (build(), build(rope_parameters=slow), build(num_key_value_heads=4)):
         expected = models.score(model, ids, starts, width).logprobs
-        found, _ = scoring.score(model, ids, starts, lengths, width)
+        found, _ = scoring.score(model, ids, starts, lengths)
         assert ((found - expected) * mask).abs().max() < 1e-5
 
 
 def test_changed_weights_are_seen():
     """By an optimiser, and of a frozen model by ``load_state_dict``."""
     model, other = build(), build()
-    ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
+    ids, starts, lengths, _, mask = batch([A, A, B], [2, 7, 4])
 
     def found():
-        return scoring.score(model, ids, starts, lengths, width)[0] * mask
+        return scoring.score(model, ids, starts, lengths)[0] * mask
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
     before = found()
@@ -136,13 +136,13 @@ def test_changed_weights_are_seen():
 
 def test_padding_carries_no_gradient_and_no_influence():
     model = build()
-    ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
-    found, entropy = scoring.score(model, ids, starts, lengths, width)
+    ids, starts, lengths, _, mask = batch([A, A, B], [2, 7, 4])
+    found, entropy = scoring.score(model, ids, starts, lengths)
     assert entropy is None
     filled = ids.clone()
     for row, end in enumerate((starts + lengths).tolist()):
         filled[row, end:] = 39
-    other, _ = scoring.score(model, filled, starts, lengths, width)
+    other, _ = scoring.score(model, filled, starts, lengths)
     assert torch.equal(found * mask, other * mask)
     assert torch.isfinite(found).all()
     (found * mask).sum().backward()

@@ -151,11 +151,11 @@ def test_the_policy_learns_from_the_tokens_own_advantages() -> None:
     learner = training.learner(policy, options, critic=critic(tiny(seed=1)), mini_batch_size=2)
     advantages = np.where(np.arange(made[0].samples.tokens.shape[1]) % 2, -1.0, 1.0)[None].repeat(2, 0)
     _, rows = all_rows(made)
-    score = scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0].detach()
+    score = scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths)[0].detach()
     made[0].samples.logprobs[:] = score.numpy()
     estimates = Estimates(advantages, advantages, advantages.astype(np.float32))
     learner._one_update(1, [replace(made[0], estimates=estimates)], 0, MetricMeans(), defaultdict(list))
-    change = (scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0] - score).detach()
+    change = (scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths)[0] - score).detach()
     assert (change.numpy() * advantages)[rows.mask.numpy() > 0].mean() > 0
     gained = [(change.numpy()[rows.mask.numpy() * (advantages == sign) > 0]).mean() for sign in (1, -1)]
     assert gained[0] > 0 > gained[1]

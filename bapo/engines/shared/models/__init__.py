@@ -209,7 +209,7 @@ def score(
     """
     fast = shortcut("scoring", model) if lengths is not None else None
     if fast is not None:
-        return Scored(*fast.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
+        return Scored(*fast.score(model, ids, starts, lengths, temperature, entropy, pictures))
     positions = (starts[:, None] - 1 + torch.arange(width, device=ids.device)).clamp(max=ids.shape[1] - 2)
     targets = ids.gather(1, positions + 1)
     if model.config.model_type in _PLAIN_HEAD:

@@ -33,7 +33,8 @@ def fetch(config: Config) -> Json:
         return _unpack(config)
     if Path(name).is_dir():
         return {"model": name, "revision": None, "files": {}, **_described(config, Path(name))}
-    folder = _snapshot(name, config.model.revision, fetch=True)
+    cure = "check the name, the network, and HF_TOKEN where the model wants one; or name a local folder"
+    folder = _snapshot(name, config.model.revision, cure)
     return {"model": name, "revision": folder.name, "files": {}, **_described(config, folder)}
 
 
@@ -42,16 +43,15 @@ def start_path(config: Config) -> Path:
 
     Raises UserError where the base job has not made or fetched it.
     """
-    if config.model.kind != "pretrained" or (name := _path(config)).startswith(wheels.SCHEME):
-        return base_folder(config) / "checkpoint"
-    if Path(name).is_dir():
-        return Path(name)
+    start = start_of(config)
+    if isinstance(start, Path):
+        return start
     names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
     cure = f"fetch it with `bapo base {names}`, where the hub can be reached and under the same HF_HOME"
     commit = fetched(config)
     if commit is None:
-        raise UserError(f"model.path={name}: {base_directory(config)} does not say that it was fetched; {cure}")
-    return _snapshot(name, commit, fetch=False, cure=cure)
+        raise UserError(f"model.path={start}: {base_directory(config)} does not say that it was fetched; {cure}")
+    return _snapshot(start, commit, cure, local=True)
 
 
 def start_of(config: Config) -> Path | str:
@@ -139,14 +139,13 @@ def _described(config: Config, folder: Path) -> Json:
     return {"facts": facts._asdict()}
 
 
-def _snapshot(name: str, revision: str | None, fetch: bool, cure: str = "") -> Path:
+def _snapshot(name: str, revision: str | None, cure: str, local: bool = False) -> Path:
+    """Return the folder of a model of the hub. local: ask no hub. Raises UserError with the cure where it fails."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
-        return Path(snapshot_download(name, revision=revision, local_files_only=not fetch))
+        return Path(snapshot_download(name, revision=revision, local_files_only=local))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         reason = str(error).splitlines()[0]
-        if fetch:
-            cure = "check the name, the network, and HF_TOKEN where the model wants one; or name a local folder"
         raise UserError(f"model.path={name} at {revision or 'main'}: {reason}; {cure}") from error

@@ -132,19 +132,21 @@ def sample(
 
 def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
     """Return bool [G]: the responses that neither ended nor have all the tokens that they may take."""
-    last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
-    return (samples.lengths < parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)
+    return (samples.lengths < parameters.max_tokens) & ~_ended(samples, parameters)
 
 
 def cut_off(groups: Sequence[Group], parameters: SamplingParameters) -> float:
     """Return the share of responses that took all the tokens that they may and did not end; nan without a response."""
-    ends, total = 0, 0
-    for group in groups:
-        tokens, lengths = group.samples.tokens, group.samples.lengths
-        last = tokens[np.arange(len(lengths)), lengths - 1]
-        ends += int(((lengths >= parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)).sum())
-        total += len(lengths)
-    return ends / total if total else float("nan")
+    if not groups:
+        return float("nan")
+    marks = [(g.samples.lengths >= parameters.max_tokens) & ~_ended(g.samples, parameters) for g in groups]
+    return float(np.concatenate(marks).mean())
+
+
+def _ended(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
+    """Return bool [G]: the responses whose last token is one that ends a response."""
+    last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
+    return np.isin(last, parameters.eos_ids)
 
 
 def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -> list[np.ndarray]:
@@ -215,7 +217,7 @@ def sample_tokens(
     logits [R, V]; uniforms float32 [n] in (0, 1); rows: int64 [n], whose logits each number is for. Returns tokens
     int64 [n] and their probabilities float32 [n].
     """
-    probabilities, filtered = _distribution(logits, parameters)
+    probabilities = _distribution(logits, parameters)
     cumulative = probabilities.cumsum(-1).index_select(0, rows)
     total = cumulative[:, -1]
     # u * total < total for the greatest float32 below 1, and equal steps of the sum are passed over: a token of
@@ -227,15 +229,14 @@ def sample_tokens(
         best = probabilities.max(-1)
         token = torch.where(probability == 0, best.indices[rows], token)
         probability = torch.where(probability == 0, best.values[rows], probability)
-    return token, probability / total if filtered else probability
+    return token, probability / total if parameters.top_p < 1.0 else probability
 
 
-def _distribution(logits: Tensor, parameters: SamplingParameters) -> tuple[Tensor, bool]:
-    """Return the probabilities [n, V] after temperature and filters, and whether a filter leaves their sum below 1."""
+def _distribution(logits: Tensor, parameters: SamplingParameters) -> Tensor:
+    """Return the probabilities [n, V] after temperature and filters; with top_p their sum may be below 1."""
     logits = logits.float()
     if parameters.temperature != 1.0:
         logits = logits / parameters.temperature
-    filtered = False
     if 0 < parameters.top_k < logits.shape[1]:
         least = logits.topk(parameters.top_k).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -244,5 +245,4 @@ def _distribution(logits: Tensor, parameters: SamplingParameters) -> tuple[Tenso
         ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
         above = ordered.cumsum(-1) - ordered >= parameters.top_p
         probabilities = probabilities.masked_fill(torch.zeros_like(above).scatter_(1, index, above), 0.0)
-        filtered = True
-    return probabilities, filtered
+    return probabilities
