@@ -55,12 +55,12 @@ def gae(
     """
     r, v, inside = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64), np.asarray(mask) > 0
     advantages = np.zeros_like(v)
-    following, carried = np.zeros(len(v)), np.zeros(len(v))
+    next_values, advantage = np.zeros(len(v)), np.zeros(len(v))
     for t in reversed(range(v.shape[1])):
-        delta = r[:, t] + gamma * following - v[:, t]
-        carried = np.where(inside[:, t], delta + gamma * lam * carried, carried)
-        following = np.where(inside[:, t], v[:, t], following)
-        advantages[:, t] = carried
+        delta = r[:, t] + gamma * next_values - v[:, t]
+        advantage = np.where(inside[:, t], delta + gamma * lam * advantage, advantage)
+        next_values = np.where(inside[:, t], v[:, t], next_values)
+        advantages[:, t] = advantage
     return (advantages * inside).astype(np.float32), ((advantages + v) * inside).astype(np.float32)
 
 

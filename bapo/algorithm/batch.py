@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Cutting(Protocol):
-    """What a method says about the cut of its batch; ``Method`` describes the hooks."""
+    """Lists the hooks that decide how a method's batch is cut; ``Method`` describes them."""
 
     def passes(self, step: int) -> int: ...
     def units(self, groups: list[Group]) -> list[list[Group]]: ...
@@ -39,20 +39,20 @@ def online_filter(
         groups: those of the rollout, whose order is kept
         kind: "range", "gaussian" or "uniform"
         mean, std: of the weights of mode 2
-        share: so many of all groups modes 2 and 3 draw, or every informative one if mode 2 has fewer
-        rng: draws
+        share: of all groups, drawn by modes 2 and 3; mode 2 draws all informative ones where there are fewer
+        rng: for modes 2 and 3
 
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
-    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.
+    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, and mode 3 retains 60%.
     """
-    chosen, count = [i for i, g in enumerate(groups) if informative(g)], round(share * len(groups))
+    places, count = [i for i, g in enumerate(groups) if informative(g)], round(share * len(groups))
     if kind == "gaussian":
-        # the largest of log weight + Gumbel noise are a weighted draw without replacement; a weight may be as good as 0
+        # the largest of log weight + Gumbel noise are a weighted draw without replacement, also for weights near 0
         keys = np.array([-0.5 * ((g.mean - mean) / std) ** 2 for g in groups]) + rng.gumbel(size=len(groups))
-        chosen = sorted(chosen, key=lambda i: -keys[i])[:count]
+        places = sorted(places, key=lambda i: -keys[i])[:count]
     elif kind == "uniform":
-        chosen = rng.choice(len(groups), size=count, replace=False).tolist() if count else []
-    return [groups[i] for i in sorted(chosen)]
+        places = rng.choice(len(groups), size=count, replace=False).tolist() if count else []
+    return [groups[i] for i in sorted(places)]
 
 
 def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:
@@ -68,8 +68,11 @@ def linear_threshold(r_tot: float, low: float, high: float, direction: str = "ri
 def next_average_reward(previous: float | None, batch_mean: float, kind: str, decay: float) -> float:
     """Return the new r_tot of eq. 8, which the paper calls "global average performance" and does not define.
 
-    kind "moving-average": exponential, with weight ``decay`` on the past; any other: ``batch_mean`` itself.
-    previous: r_tot before, None in the first step, which has ``batch_mean`` too.
+    Args:
+        previous: r_tot before; None in the first step, where the result is ``batch_mean``
+        batch_mean: the mean reward of this step
+        kind: "moving-average" is exponential; any other gives ``batch_mean``
+        decay: the weight of the past
     """
     if kind != "moving-average" or previous is None:
         return batch_mean

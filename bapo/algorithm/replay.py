@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class HardPrompt:
-    """Holds an entry of B_bad: the prompt, and mean reward and step of the group that brought it in."""
+    """Holds an entry of B_bad: a prompt, and the mean reward and the step of the group that put it there."""
 
     key: str
     prompt: Prompt
@@ -35,8 +36,8 @@ Entry = TypeVar("Entry", bound=HardPrompt)
 class HardPrompts(Generic[Entry]):
     """Keeps B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
 
-    A key has one entry and moves to the back when it is added again. X2 regenerates responses with the current policy
-    (eq. 6), so an entry needs none.
+    A key has one entry, which moves to the back when it is added again. Entries hold no responses, since X2 samples
+    new ones with the current policy (eq. 6).
     """
 
     def __init__(self, capacity: int) -> None:
@@ -50,7 +51,7 @@ class HardPrompts(Generic[Entry]):
         return iter(self._entries.values())
 
     def add(self, entry: Entry) -> None:
-        """Put an entry at the back; beyond the capacity the front falls out."""
+        """Put an entry at the back, and drop entries at the front beyond the capacity."""
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
         while len(self._entries) > self.capacity:
@@ -60,7 +61,7 @@ class HardPrompts(Generic[Entry]):
         self._entries.pop(key, None)
 
     def replace(self, entry: Entry) -> None:
-        """Put an entry in the place of the one that has its key."""
+        """Replace the entry of the same key, which keeps its place."""
         self._entries[entry.key] = entry
 
     def restore(self, entries: Iterable[Entry]) -> None:
@@ -70,7 +71,7 @@ class HardPrompts(Generic[Entry]):
 class HighQuality:
     """Keeps B_high (paper, section 3.2): whole groups of the last ``steps`` steps, first in, first out.
 
-    ``capacity`` (groups) bounds it too, whichever is tighter; None sets no further bound.
+    ``capacity`` bounds the number of groups, too; None sets no such bound.
     """
 
     def __init__(self, steps: int, capacity: int | None = None) -> None:
@@ -89,7 +90,7 @@ class HighQuality:
             self._groups.popleft()
 
     def drop_stale(self, step: int) -> None:
-        """Drop groups generated before step ``step - steps``: with 3 steps, those of t-3 .. t-1 remain at step t."""
+        """Drop groups generated before step ``step - steps``: with 3 steps, groups of t-3 to t-1 remain at step t."""
         while self._groups and self._groups[0].step < step - self.steps:
             self._groups.popleft()
 
@@ -106,7 +107,7 @@ class ResponseCache:
         self._responses: dict[str, deque[Group]] = {}
 
     def __iter__(self) -> Iterator[Group]:
-        return (response for responses in self._responses.values() for response in responses)
+        return chain.from_iterable(self._responses.values())
 
     def extend(self, groups: Iterable[Group]) -> None:
         for group in groups:

@@ -19,7 +19,7 @@ from bapo import methods
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, Group, Prompt, Samples
 from bapo.engines.shared.prompts import PromptTokens
 from bapo.engines.torch.learner import Critic, Learner
-from bapo.engines.torch.rollout import continued
+from bapo.engines.torch.rollout import extend
 from bapo.engines.verl.batch_layout import BatchLayout
 from bapo.engines.verl.step_sampler import with_continued
 from support.training import SECTION
@@ -86,7 +86,7 @@ class RecordedSampler:
                 for i in np.flatnonzero(group.unfinished)
             }
             rewards = np.where(group.unfinished, more.rewards, group.rewards)
-            samples = continued(group.samples, added)
+            samples = extend(group.samples, added)
             singles = {i: replace(more.select([i]), samples=samples.select([i])) for i in added}
             verl = with_continued(group, singles).samples
             np.testing.assert_array_equal(verl.tokens, samples.tokens[:, : verl.tokens.shape[1]])

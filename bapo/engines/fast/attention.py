@@ -26,12 +26,13 @@ class Heads(NamedTuple):
 
 @dataclass
 class Places:
-    """Fits a layout to a model's heads: the vector of each head is a row of its own.
+    """Fits a layout to a model's heads, with the vector of each head as a row [size]. Indices of rows are int64.
 
-    turns: RoPE's rotations of every token's queries, complex [M, query heads, size / 2]. Rows of vectors [n, size],
-    int64: queries [R * query heads * Q] among those of all tokens' queries, keys and values [R * key heads * K] among
-    those of their keys and values, query [M, query heads] of a token's queries among the first; uses: the sums over a
-    token's places among keys, then values.
+    turns: complex [M, query heads, size / 2], RoPE's rotation of every token's queries
+    queries: [R * query heads * Q], the row of each place among the queries of all tokens
+    keys, values: [R * key heads * K], the row of each place among the keys and values of all tokens
+    query: [M, query heads], the place of each token's queries
+    key_sums: the sums over a token's places among keys, then values
     """
 
     layout: Layout
@@ -41,10 +42,10 @@ class Places:
     keys: Tensor
     values: Tensor
     query: Tensor
-    uses: IndexedSums
+    key_sums: IndexedSums
 
     @cached_property
-    def turns_back(self) -> Tensor:
+    def inverse_turns(self) -> Tensor:
         return self.turns.conj().resolve_conj()  # once: a product with a lazy conjugate makes it each time
 
     @classmethod
@@ -80,23 +81,23 @@ class Places:
             keys=of_keys.flatten(),
             values=(of_keys + heads.keys).flatten(),
             query=(row[:, None] * heads.queries + query_heads) * queries + column[:, None],
-            uses=layout.uses.of_heads(keys, rows, heads.keys).to(device),
+            key_sums=layout.key_sums.of_heads(keys, rows, heads.keys).to(device),
         )
 
     def rotate(self, x: Tensor, heads: int, back: bool = False) -> None:
         """Rotate the first ``heads`` heads of [M, features] in place, or back."""
-        turns = self.turns_back if back else self.turns
+        turns = self.inverse_turns if back else self.turns
         vectors = x.view(x.shape[0], -1, self.heads.size // 2, 2)[:, :heads]
         torch.view_as_complex(vectors).mul_(turns[:, :heads])
 
     def vectors(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Copy chosen vectors of heads, of any [..., features], into [R * key heads, n, size]."""
+        """Copy the vectors ``rows`` of the heads in x [..., features] into [R * key heads, n, size]."""
         size = self.heads.size
         return x.view(-1, size).index_select(0, rows).view(self.layout.mask.shape[0] * self.heads.keys, -1, size)
 
-    def query_of(self, only: Tensor | None) -> Tensor:
-        """Return ``query`` of the tokens ``only`` (None: all), one behind the other."""
-        return (self.query if only is None else self.query[only]).flatten()
+    def query_of(self, subset: Tensor | None) -> Tensor:
+        """Return ``query`` of the tokens ``subset`` (None: all), one behind the other."""
+        return (self.query if subset is None else self.query[subset]).flatten()
 
 
 @dataclass
@@ -109,8 +110,8 @@ class AttentionTape:
     weights: Tensor
 
 
-def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple[Tensor, AttentionTape]:
-    """Return what the tokens' queries attend to, [M, query heads * size], of the tokens ``only`` (None: all).
+def forward(q: Tensor, kv: Tensor, places: Places, subset: Tensor | None) -> tuple[Tensor, AttentionTape]:
+    """Return what the tokens' queries attend to, [M, query heads * size], of the tokens ``subset`` (None: all).
 
     q: [M, query heads * size]; kv: keys, then values, [M, 2 * key heads * size]; both are rotated in place.
     """
@@ -122,21 +123,22 @@ def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple
     scores = torch.bmm(q, k.transpose(1, 2))
     scores.view(len(mask), heads.queries, *mask.shape[2:]).add_(mask)
     weights = torch.softmax(scores, -1)  # in place it takes twice as long
-    attended = torch.bmm(weights, v).view(-1, heads.size).index_select(0, places.query_of(only))
+    attended = torch.bmm(weights, v).view(-1, heads.size).index_select(0, places.query_of(subset))
     return attended.view(-1, heads.queries * heads.size), AttentionTape(q, k, v, weights)
 
 
-def backward(gradient: Tensor, tape: AttentionTape, places: Places, only: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients of q and kv of :func:`forward`, whose tape, places and only these are, from its result's."""
+def backward(gradient: Tensor, tape: AttentionTape, places: Places, subset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the gradients of q and kv from that of the result. tape, places, subset: those of :func:`forward`."""
     heads = places.heads
-    attended = spread(gradient.view(-1, heads.size), places.query_of(only), len(places.queries)).view_as(tape.q)
+    attended = spread(gradient.view(-1, heads.size), places.query_of(subset), len(places.queries)).view_as(tape.q)
     scores = torch.bmm(attended, tape.v.transpose(1, 2))
     scores = torch._softmax_backward_data(scores, tape.weights, -1, torch.float32)
     q = torch.bmm(scores, tape.k).view(-1, heads.size).index_select(0, places.query_of(None))
     kv = tape.k.new_empty(2, *tape.k.shape)
     torch.bmm(scores.transpose(1, 2), tape.q, out=kv[0])
     torch.bmm(tape.weights.transpose(1, 2), attended, out=kv[1])
-    q, kv = q.view(-1, heads.queries * heads.size), places.uses.of(kv.view(-1, heads.size)).view(len(places.query), -1)
+    q = q.view(-1, heads.queries * heads.size)
+    kv = places.key_sums.of(kv.view(-1, heads.size)).view(len(places.query), -1)
     places.rotate(q, heads.queries, back=True)
     places.rotate(kv, heads.keys, back=True)
     return q, kv

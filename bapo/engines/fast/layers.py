@@ -8,7 +8,7 @@ The same numbers and gradients as the library's forward under autograd, up to fl
   rotation is one product of complex numbers in place, and its gradient another;
 - the backward pass keeps what it needs and nothing else, and writes no gradient of a view or a copy;
 - the first layer's queries, keys and values are those of the different words;
-- behind the last layer's attention only those tokens go on that something is predicted from.
+- behind the last layer's attention only the tokens from which a token is predicted are computed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def parameters_of(block: Qwen2DecoderLayer) -> list[Tensor]:
 class Weights:
     """Holds a layer's matrices [out, in], or their gradients.
 
-    Those of queries, keys and values, and of gate and up, have the norm before them in them.
+    The matrices behind a norm (queries, keys and values; gate and up) include the norm's weight.
     """
 
     q: Tensor
@@ -67,7 +67,7 @@ class Weights:
 
 @dataclass
 class Joined:
-    """Holds a layer's parameters and the matrices made of them, also without their norms."""
+    """Holds the matrices made of a layer's parameters; ``plain_qkv`` and ``plain_gate_up`` are without their norms."""
 
     heads: Heads
     norm: Tensor
@@ -139,7 +139,7 @@ def normalise_backward(gradient: Tensor, h: Tensor, scale: Tensor, into: Tensor)
 
 
 def _means(x: Tensor) -> Tensor:
-    """Return the mean of each row, [M, 1]: a product, which is faster than a sum of short rows."""
+    """Return the mean of each row, [M, 1]. A product is faster here than a sum of short rows."""
     return torch.mm(x, x.new_full((x.shape[1], 1), 1 / x.shape[1]))
 
 
@@ -170,18 +170,18 @@ def forward(
         eps: of its norms
         places: of the tokens
         first: the layer takes the embeddings of the layout's words
-        last: the layer returns only the states that something is predicted from
-        keep: there will be a backward pass
+        last: the layer returns only the states from which a token is predicted
+        keep: whether a backward pass follows
     """
-    only = places.layout.predicting if last else None
+    subset = places.layout.predictors if last else None
     h, scale = normalise(x, eps)
     q = sampler.product(weights.q_bias, h, weights.q.t())
     kv = sampler.product(weights.kv_bias, h, weights.kv.t())
     if first:
         x, q, kv = (t.index_select(0, places.layout.word) for t in (x, q, kv))
-    attended, rows = attention.forward(q, kv, places, only)
-    if only is not None:
-        x = x.index_select(0, only)
+    attended, rows = attention.forward(q, kv, places, subset)
+    if subset is not None:
+        x = x.index_select(0, subset)
     x = torch.addmm(x, attended, weights.out.t())
     mlp_h, mlp_scale = normalise(x, eps)
     gate, up = torch.mm(mlp_h, weights.gate_up.t()).chunk(2, -1)
@@ -203,7 +203,7 @@ def backward(
         tape: what :func:`forward` returned
         weights, places, first, last: as :func:`forward` had them
     """
-    only = places.layout.predicting if last else None
+    subset = places.layout.predictors if last else None
     activated = torch.mm(gradient, weights.down)
     down = torch.mm(gradient.t(), tape.activated)
     gate_up = activated.new_empty(len(activated), 2 * activated.shape[1])
@@ -213,11 +213,11 @@ def backward(
     joined = torch.mm(gate_up.t(), tape.mlp_h)
     gradient = normalise_backward(torch.mm(gate_up, weights.gate_up), tape.mlp_h, tape.mlp_scale, gradient)
     out = torch.mm(gradient.t(), tape.attended)
-    q, kv = attention.backward(torch.mm(gradient, weights.out), tape.rows, places, only)
-    if only is not None:
-        gradient = attention.spread(gradient, only, len(places.layout.word))
+    q, kv = attention.backward(torch.mm(gradient, weights.out), tape.rows, places, subset)
+    if subset is not None:
+        gradient = attention.spread(gradient, subset, len(places.layout.word))
     if first:
-        gradient, q, kv = (places.layout.same.of(t) for t in (gradient, q, kv))
+        gradient, q, kv = (places.layout.word_sums.of(t) for t in (gradient, q, kv))
     h = torch.mm(q, weights.q).addmm_(kv, weights.kv)
     gradients = Weights(torch.mm(q.t(), tape.h), torch.mm(kv.t(), tape.h), out, joined, down)
     if weights.q_bias is not None:
@@ -231,17 +231,11 @@ def backward(
 def hidden(model: PreTrainedModel, layout: Layout, features: Tensor | None = None) -> Tensor:
     """Return the last hidden states [U, hidden] that the head takes; gradients flow to the parameters and ``features``.
 
-    features: of the images of the rows ``layout.image_rows``, one behind the other.
+    features: of the images of the rows ``layout.image_rows``, in their order.
     """
     body = sampler.text_model(model)
     parameters = [p for block in body.layers for p in parameters_of(block)]
     return _Hidden.apply(model, layout, features, body.embed_tokens.weight, body.norm.weight, *parameters)
-
-
-def _heads_of(model: PreTrainedModel) -> Heads:
-    config = model.config.get_text_config()
-    size = sampler.text_model(model).layers[0].self_attn.head_dim
-    return Heads(config.num_attention_heads, config.num_key_value_heads, size)
 
 
 class _Hidden(torch.autograd.Function):
@@ -251,9 +245,10 @@ class _Hidden(torch.autograd.Function):
     ) -> Tensor:
         embedding, norm, *rest = parameters
         config, keep = model.config.get_text_config(), any(ctx.needs_input_grad)
-        heads = _heads_of(model)
-        size, tapes = len(rest) // config.num_hidden_layers, list[LayerTape]()
-        layers = [Joined.of(rest[at : at + size], heads) for at in range(0, len(rest), size)]
+        size = sampler.text_model(model).layers[0].self_attn.head_dim
+        heads = Heads(config.num_attention_heads, config.num_key_value_heads, size)
+        count, tapes = len(rest) // config.num_hidden_layers, list[LayerTape]()
+        layers = [Joined.of(rest[start : start + count], heads) for start in range(0, len(rest), count)]
         places = Places.of(model, layout, heads)
         x = F.embedding(layout.words, embedding)
         if features is not None:

@@ -25,55 +25,55 @@ if TYPE_CHECKING:
 _LENGTHS = (6, 8, 12, 16, 24)
 
 
-@dataclass(eq=False)  # one layout is another only if it is the same object
+@dataclass(eq=False)  # a layout equals no other object
 class Layout:
     """Says where all tokens go. M tokens are computed, in R rows of attention with Q queries and K keys each; int64.
 
-    words: the different ids among the computed tokens, behind which come the image tokens, each a word of its own
-    word: [M], which of these each token is
-    same: the sums over the tokens of each word
+    words: the different ids among the computed tokens; each image token is one more word, behind them
+    word: [M], the index of each token's word
+    word_sums: the sums over the tokens of each word
     positions: [M], with images [3, M]
-    queries: [R * Q], the computed token in each place, any in the padding
+    queries: [R * Q], the computed token in each place; any token where the row is padded
     keys: [R * K], likewise
     query: [M], the place of each computed token among the queries
-    uses: the sums over its places among the keys
+    key_sums: the sums over the places of each computed token among the keys
     mask: float32 [R, Q, K], 0 where a query sees a key, else -inf
-    predicting: [U], the computed tokens that a response token is predicted from
-    predicts: [N, T], for each response token its place in ``predicting``
+    predictors: [U], the computed tokens from which a response token is predicted
+    predictor: [N, T], the index in ``predictors`` for each response token
     targets: [N, T], the id of each response token
     image_rows: the rows whose images the image tokens are, in their order
     """
 
     words: Tensor
     word: Tensor
-    same: IndexedSums
+    word_sums: IndexedSums
     positions: Tensor
     queries: Tensor
     keys: Tensor
     query: Tensor
-    uses: IndexedSums
+    key_sums: IndexedSums
     mask: Tensor
-    predicting: Tensor
-    predicts: Tensor
+    predictors: Tensor
+    predictor: Tensor
     targets: Tensor
     image_rows: Sequence[int] = ()
 
     def to(self, device: torch.device) -> Layout:
-        """Return these places on a device, but for ``uses``: :meth:`IndexedSums.of_heads` reads them on the CPU."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("uses", "image_rows")}
+        """Return the layout on a device. ``key_sums`` stay on the CPU for :meth:`IndexedSums.of_heads`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("key_sums", "image_rows")}
         return replace(self, **{name: value.to(device) for name, value in values.items()})
 
 
 @dataclass(frozen=True)
 class IndexedSums:
-    """Row i of the result is the sum of the rows ``index[offsets[i]:offsets[i + 1]]``; int32."""
+    """Describes sums of rows: result i is the sum of the rows ``index[offsets[i]:offsets[i + 1]]``. Both are int32."""
 
     index: Tensor
     offsets: Tensor
 
     @classmethod
     def by_owner(cls, owners: np.ndarray, count: int) -> IndexedSums:
-        """Return the sums by owner: int [n], each 0 ... ``count`` - 1 or, for nobody, higher."""
+        """Return the sums by owner. owners: int [n]; a row whose owner is ``count`` or more belongs to no sum."""
         index = np.argsort(owners, kind="stable").astype(np.int32)
         counts = np.bincount(owners, minlength=count)[:count]
         offsets = np.zeros(count, dtype=np.int32)
@@ -103,7 +103,7 @@ class IndexedSums:
         return IndexedSums(torch.from_numpy(spread), torch.from_numpy(offsets.ravel()))
 
     def of(self, rows: Tensor) -> Tensor:
-        """Sum rows [n, width]. The library has no other sum of chosen rows that does not copy them first."""
+        """Sum rows [n, width]. torch's other sums of indexed rows copy the rows first."""
         return torch.embedding_bag(rows, self.index, self.offsets, False, 0)[0]
 
 
@@ -132,7 +132,7 @@ def lay_out(
     shared[1:] = np.logical_and.accumulate(
         (keys[1:] == keys[:-1]) & (views_of_rows[1:] == views_of_rows[:-1])[:, None], axis=1
     )
-    computed = inside & ~shared
+    computed = inside & ~shared  # the first row that has a beginning computes it
     count = int(computed.sum())
     number = np.zeros(computed.shape, dtype=np.int64)
     number[computed] = np.arange(count)
@@ -142,15 +142,15 @@ def lay_out(
     before = np.minimum(starts[:, None] + steps - 1, len(columns) - 1)
     at = np.minimum(starts[:, None] + steps, ids.shape[1] - 1)
     sources = np.minimum(np.take_along_axis(gather[back], before, 1), count - 1)
-    marked = np.zeros(count, dtype=bool)
-    marked[sources] = True
+    is_predictor = np.zeros(count, dtype=bool)
+    is_predictor[sources] = True
     firsts = inside.sum(1) - computed.sum(1)
     row, begins, stops, length = _cut(firsts, inside.sum(1))
     places = begins[:, None] + np.arange(length)
-    held = places < stops[:, None]
-    queries = np.where(held, gather[row[:, None], np.minimum(places, len(columns) - 1)], 0)
+    real = places < stops[:, None]
+    queries = np.where(real, gather[row[:, None], np.minimum(places, len(columns) - 1)], 0)
     query = np.empty(count, dtype=np.int64)
-    query[queries[held]] = np.flatnonzero(held)
+    query[queries[real]] = np.flatnonzero(real)
     columns = columns[: stops.max()]
     keys_of = np.where(columns < stops[:, None], gather[row, : len(columns)], count)
     positions, image_places = np.nonzero(computed)[1], np.empty(0, dtype=np.int64)
@@ -163,15 +163,15 @@ def lay_out(
     return Layout(
         words=torch.from_numpy(words),
         word=torch.from_numpy(word),
-        same=IndexedSums.by_owner(word, len(words) + len(image_places)),
+        word_sums=IndexedSums.by_owner(word, len(words) + len(image_places)),
         positions=torch.from_numpy(positions),
         queries=torch.from_numpy(queries.ravel()),
         keys=torch.from_numpy(np.where(keys_of < count, keys_of, 0).ravel()),
         query=torch.from_numpy(query),
-        uses=IndexedSums.by_owner(keys_of.ravel(), count),
+        key_sums=IndexedSums.by_owner(keys_of.ravel(), count),
         mask=torch.from_numpy(mask),
-        predicting=torch.from_numpy(np.flatnonzero(marked)),
-        predicts=torch.from_numpy((np.cumsum(marked) - 1)[sources]),
+        predictors=torch.from_numpy(np.flatnonzero(is_predictor)),
+        predictor=torch.from_numpy((np.cumsum(is_predictor) - 1)[sources]),
         targets=torch.from_numpy(np.take_along_axis(ids, at, 1)),
         image_rows=image_rows,
     )
@@ -180,9 +180,9 @@ def lay_out(
 def _cut(firsts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Cut the computed columns ``firsts`` to ``ends`` (exclusive) of each sequence into rows of attention.
 
-    Returns each row's sequence, first and last (exclusive) query, and the queries of the longest. Few queries a row
-    leave less padding and less that the mask hides, but each row has all its keys; the length costs least by a rough
-    model of the time for a score, a key and a query.
+    Returns each row's sequence, first and last (exclusive) query, and the length of the longest row. Short rows have
+    little padding and few scores that the mask hides, but each row has all its keys. The length is the one that costs
+    least by a rough model of the time for a score, a key and a query.
     """
     counts, width = ends - firsts, int(ends.max())
 

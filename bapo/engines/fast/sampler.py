@@ -16,7 +16,7 @@ The same function as the library's forward, up to float rounding, on the module'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +42,12 @@ _LEAST_COMMON = 32
 #: torch.bmm leaves products smaller than this (rows x columns x contraction) to its unvectorised kernel.
 _SMALL_PRODUCT = 400
 
-#: The classes, and where all modules of a plain model come from; an adapter, a quantised layer or another activation
-#: does not.
 _CLASSES = {
     "Qwen2ForCausalLM": "qwen2",
     "LlamaForCausalLM": "llama",
     "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
 }
+#: Where the modules of a plain model come from. Adapters, quantised layers and other activations come from elsewhere.
 _PLAIN_MODULES = (
     "transformers.models.llama.",
     "transformers.models.qwen2.",
@@ -74,18 +73,24 @@ def is_plain(model: PreTrainedModel) -> bool:
     if _CLASSES.get(type(model).__name__) != model.config.model_type:
         return False
     body, head = text_model(model), model.lm_head
-    modules = list({model, model.model, *body.modules(), *head.modules()})
-    parameters = [*body.parameters(), *head.parameters()]
+    modules = {model, model.model, *body.modules(), *head.modules()}
     return (
-        all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
-        and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        are_plain(modules, [*body.parameters(), *head.parameters()], MAX_PARAMETERS)
         and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
         and not any(m.bias is not None for block in body.layers for m in _unbiased(block))
         and config.rope_parameters.get("rope_type", "default") == "default"
         and config.hidden_act == "silu"
         and body.layers[0].self_attn.head_dim % 2 == 0
+    )
+
+
+def are_plain(modules: Iterable[nn.Module], parameters: Sequence[Tensor], most: int) -> bool:
+    """Return whether modules are the library's own, without hooks, in float32, with at most so many parameters."""
+    return (
+        all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
+        and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
         and all(p.dtype == torch.float32 for p in parameters)
-        and sum(p.numel() for p in parameters) <= MAX_PARAMETERS
+        and sum(p.numel() for p in parameters) <= most
     )
 
 
@@ -96,7 +101,7 @@ def _unbiased(block: Qwen2DecoderLayer) -> list[nn.Linear]:
 
 
 def common_beginning(sequences: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all sequences begin with, leaving one of each; 0 for too few to gain by it."""
+    """Return how many tokens all sequences begin with, their last tokens aside; 0 if a shared pass would not pay."""
     first, last = min(sequences, key=tuple), max(sequences, key=tuple)  # all others lie between these
     most = min(map(len, sequences)) - 1
     common = next((i for i in range(most) if first[i] != last[i]), most)
@@ -264,13 +269,13 @@ class HandDecoder:
         x = F.embedding(tokens, self.embedding)
         queries = self.queries[:rows]
         q = queries.view(rows * kv_heads, -1, size)
-        turned = _complex(queries, rows, heads, -1)
+        rotated_queries = _complex(queries, rows, heads, -1)
         for number, layer in enumerate(self.layers):
             table = None if number else self.first
             qkv = self._qkv(x, layer) if table is None else F.embedding(tokens, table)
             keys, values, new_keys, new_values = self._places(number, width, at)
             pairs = _complex(qkv, rows, heads + 2 * kv_heads, -1)
-            torch.mul(pairs[:, :heads], rotations, out=turned)
+            torch.mul(pairs[:, :heads], rotations, out=rotated_queries)
             torch.mul(pairs[:, heads:-kv_heads], rotations, out=new_keys)
             new_values.copy_(qkv.view(rows, -1, size)[:, -kv_heads:])
             scores = torch.baddbmm(bias, q, keys)
@@ -289,13 +294,13 @@ class HandDecoder:
             scores, values: of the columns that each row has for itself, [rows * kv_heads, ...]
             keys, more_values: of the common beginning, [kv_heads, n, size]
         """
-        by_row = (len(queries), self.kv_heads, self.heads // self.kv_heads, -1)
-        common = (self.kv_heads, len(queries), by_row[2], -1)
-        q = queries.view(by_row).transpose(0, 1).reshape(self.kv_heads, -1, self.size)
-        before = torch.bmm(q, keys.transpose(1, 2)).view(common).transpose(0, 1)
+        rows, kv_heads, share = len(queries), self.kv_heads, self.heads // self.kv_heads
+        by_row, by_head = (rows, kv_heads, share, -1), (kv_heads, rows, share, -1)
+        q = queries.view(by_row).transpose(0, 1).reshape(kv_heads, -1, self.size)
+        before = torch.bmm(q, keys.transpose(1, 2)).view(by_head).transpose(0, 1)
         before, behind = torch.cat([before, scores.view(by_row)], -1).softmax(-1).tensor_split([keys.shape[1]], -1)
-        before = torch.bmm(before.transpose(0, 1).reshape(self.kv_heads, q.shape[1], -1), more_values)
-        return torch.bmm(behind.flatten(0, 1), values).view(by_row).add_(before.view(common).transpose(0, 1))
+        before = torch.bmm(before.transpose(0, 1).reshape(kv_heads, q.shape[1], -1), more_values)
+        return torch.bmm(behind.flatten(0, 1), values).view(by_row).add_(before.view(by_head).transpose(0, 1))
 
     def _places(self, number: int, width: int, at: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return views of one layer's cache: keys [rows * kv_heads, size, width], values [rows * kv_heads, width,

@@ -73,7 +73,7 @@ def values(
         ids, starts, lengths, pictures: as for :func:`score`
     """
     layout, features = _look(model, ids, starts, lengths, pictures)
-    return model.lm_head(layers.hidden(model, layout, features)).take(layout.predicts)
+    return model.lm_head(layers.hidden(model, layout, features)).take(layout.predictor)
 
 
 def _look(
@@ -107,10 +107,10 @@ class _Head(torch.autograd.Function):
         logits.sub_(totals.log())
         shares.div_(totals)
         entropies = (shares * logits).sum(1).neg_()
-        places = layout.predicts * len(weight) + layout.targets
+        places = layout.predictor * len(weight) + layout.targets
         if any(ctx.needs_input_grad):
             ctx.state = layout, temperature, hidden, weight, logits, shares, entropies, places
-        return logits.take(places), entropies[layout.predicts]
+        return logits.take(places), entropies[layout.predictor]
 
     @staticmethod
     def backward(ctx: Any, logprobs: Tensor, entropy: Tensor) -> tuple[None, None, Tensor, Tensor]:
@@ -118,7 +118,7 @@ class _Head(torch.autograd.Function):
         del ctx.state
         totals = hidden.new_zeros(2, len(hidden))
         for total, gradient in zip(totals, (logprobs, entropy), strict=True):
-            _add(total, layout.predicts, gradient)
+            _add(total, layout.predictor, gradient)
         # d entropy / d logits = -p (log p + entropy); d log p(target) / d logits = 1[target] - p
         logits.add_(entropies[:, None]).mul_(totals[1][:, None]).add_(totals[0][:, None]).mul_(shares).neg_()
         _add(logits.view(-1), places, logprobs)

@@ -13,20 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bapo.engines.fast import sampler
+
 #: Larger towers gain nothing.
 MAX_PARAMETERS = 64_000_000
-_PLAIN_MODULES = ("transformers.models.qwen2_5_vl.", "transformers.activations", "torch.nn.modules.")
 
 
 def supports(visual: Any) -> bool:
     """Return whether ``visual`` is a tower whose images :func:`forward` can compute, if they are of one size."""
-    modules, parameters = list(visual.modules()), list(visual.parameters())
+    parameters = list(visual.parameters())
     return (
         type(visual).__name__ == "Qwen2_5_VisionTransformerPretrainedModel"
-        and all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
-        and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
-        and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters)
-        and sum(p.numel() for p in parameters) <= MAX_PARAMETERS
+        and all(p.device.type == "cpu" for p in parameters)
+        and sampler.are_plain(visual.modules(), parameters, MAX_PARAMETERS)
     )
 
 

@@ -1,6 +1,6 @@
-"""What the hooks of a method may answer, checked between the method and either engine.
+"""What the hooks of a method may return, checked between the method and either engine.
 
-An engine would train on an array of another shape without a word, or fail far from the hook that returned it.
+Without these checks an engine would train on an array of the wrong shape, or fail far from the hook that returned it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from torch import Tensor
 
 from bapo.algorithm.losses import LossInputs, ValueInputs
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.engines.shared.records import TAKEN
+from bapo.engines.shared.records import RESERVED
 from bapo.errors import UserError
 from bapo.methods import Batch, Method
 
-#: whether a part of an answer is right, which part, its value, and what it must be; each may count on those before it
+#: whether a part of an answer is right, which part, its value, and what it must be; a rule may rely on earlier ones
 Rules = Iterator[tuple[bool, str, object, str]]
-#: the metrics of a loss that stand in standard columns
-OF_LOSSES = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
+#: the metrics of a loss that have columns of their own
+LOSS_COLUMNS = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
 
 
 def checked(method: Method) -> Method:
-    """Return the method, whose hooks from now on raise UserError for an answer that no engine can use."""
+    """Return the method with hooks that raise UserError where they return something that no engine can use."""
     for name, rules in RULES.items():
         setattr(method, name, _checked(method, name, getattr(method, name), rules))
     return method
@@ -37,18 +37,18 @@ def checked(method: Method) -> Method:
 
 def _checked(method: Method, name: str, hook: Callable[..., Any], rules: Callable[..., Rules]) -> Callable[..., Any]:
     @wraps(hook)
-    def call(*arguments: Any, **named: Any) -> Any:
-        answer = hook(*arguments, **named)
-        for holds, part, value, must in rules(method, answer, *arguments, *named.values()):
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        answer = hook(*arguments, **keywords)
+        for holds, part, value, must in rules(method, answer, *arguments, *keywords.values()):
             if not holds:
                 place = f"{method.config.algorithm.partition(':')[0]}: {type(method).__name__}.{name}"
-                raise UserError(f"{place} returned {part}{_said(value)}, must be {must}")
+                raise UserError(f"{place} returned {part}{_description(value)}, must be {must}")
         return answer
 
     return call
 
 
-def _said(value: object) -> str:
+def _description(value: object) -> str:
     if isinstance(value, np.ndarray | Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, list | tuple | dict):
@@ -83,17 +83,18 @@ def _batch(method: Method, answer: Any, step: int, *_: object) -> Rules:
     pairs = _all(answer.rejected, tuple) and all([Group, str] == [*map(type, pair)] for pair in answer.rejected)
     yield pairs, "rejected=", answer.rejected, "a list of (Group, reason)"
     yield isinstance(answer.phase, Integral), "phase=", answer.phase, "int"
-    yield from _metrics(answer.metrics, TAKEN, Real)
-    if step == 1:  # what a checkpoint cannot hold is told now, not after hours
+    yield from _metrics(answer.metrics, RESERVED, Real)
+    if step == 1:  # the first checkpoint comes hours later
         for name in method.saved:
             yield hasattr(method, name), "no attribute ", name, "one, since `saved` names it"
         method.state()
 
 
-def _metrics(metrics: Any, taken: set[str], kind: type) -> Rules:
+def _metrics(metrics: Any, reserved: set[str], kind: type) -> Rules:
     yield isinstance(metrics, dict), "metrics=", metrics, "a dict"
     for name, value in metrics.items():
-        yield name not in taken, "the metric ", name, "renamed: steps.parquet or the engine has a number of this name"
+        free = name not in reserved
+        yield free, "the metric ", name, "renamed: steps.parquet or the engine has a number of this name"
         number = isinstance(value, kind) and getattr(value, "ndim", 0) == 0
         yield number, f"the metric {name}=", value, f"one number{' in a tensor' * (kind is Tensor)}"
 
@@ -127,7 +128,7 @@ def _loss(method: Method, answer: Any, inputs: LossInputs | ValueInputs, rows: t
             value,
             f"a tensor {list(shape)}",
         )
-    yield from _metrics({k: v for k, v in metrics.items() if k not in rows}, TAKEN - OF_LOSSES, Tensor)
+    yield from _metrics({k: v for k, v in metrics.items() if k not in rows}, RESERVED - LOSS_COLUMNS, Tensor)
 
 
 def _state(method: Method, answer: Any) -> Rules:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bapo.experiments.schema import Config
 
-#: so many prompts go through the model at a time to become vectors
+#: prompts that go through the model at once to become vectors
 BATCH = 64
 
 
@@ -97,14 +97,14 @@ def chat(
 class PromptStream:
     """Draws endless epochs of shuffled prompts. ``position`` (prompts drawn so far) is the whole state.
 
-    blocks: indices of the prompts that are drawn from, one list after another; length: prompts drawn from each but the
-    last, which has no end.
+    blocks: lists of indices of prompts, which are drawn from one after another
+    length: prompts drawn from each block but the last, which has no end
     """
 
     def __init__(self, prompts: list[Prompt], seed: int, blocks: Sequence[Sequence[int]] = (), length: int = 0) -> None:
         self.prompts, self.seed, self.position = prompts, seed, 0
         self.blocks, self.length = blocks, length
-        self._now: tuple[object, ...] = ()
+        self._purpose: tuple[object, ...] = ()
         self._order = np.empty(0, dtype=np.int64)
 
     def next_prompts(self, count: int) -> list[Prompt]:
@@ -114,9 +114,9 @@ class PromptStream:
         block = min(self.position // self.length, len(self.blocks) - 1) if self.blocks else 0
         pool: Sequence[int] = self.blocks[block] if self.blocks else range(len(self.prompts))
         epoch, place = divmod(self.position - block * self.length, len(pool))
-        now = ("epoch", epoch, "block", block) if self.blocks else ("epoch", epoch)
-        if now != self._now:
-            self._now, self._order = now, seeds.generator(self.seed, *now).permutation(pool)
+        purpose = ("epoch", epoch, "block", block) if self.blocks else ("epoch", epoch)
+        if purpose != self._purpose:
+            self._purpose, self._order = purpose, seeds.generator(self.seed, *purpose).permutation(pool)
         self.position += 1
         return int(self._order[place])
 
@@ -144,16 +144,16 @@ def training_stream(config: Config, prompts: list[Prompt], ground_truths: Sequen
 
 
 class Embedder:
-    """Gives prompts as vectors (:func:`mean_states`) of the model before training, all of a run's when first asked for.
+    """Gives prompts as vectors (:func:`mean_states`) of the model before training.
 
-    They are no part of a checkpoint: a resumed run computes the same numbers again, or reads them in a file. tokens:
-    what goes through the model for it.
+    The first call computes the vectors of all prompts. They are not in checkpoints: a resumed run computes the same
+    numbers again, or reads them from a file. ``tokens`` counts the tokens of all prompts.
     """
 
     def __init__(
         self, load: Callable[[], PreTrainedModel], prompts: Sequence[Prompt], file: Path | None = None
     ) -> None:
-        """load: gives the model, which is dropped again; prompts: all that may be asked; file: keeps the vectors."""
+        """load: returns the model, which is not kept; prompts: all that may be asked for; file: keeps the vectors."""
         self.load, self.prompts, self.file = load, prompts, file
         self.tokens = sum(len(p.row.tokens) for p in prompts)
 

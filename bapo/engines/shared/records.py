@@ -33,8 +33,8 @@ BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ra
 RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
 #: names that methods' own metrics cannot have: the columns that methods do not write, and what updates report beside
-TAKEN = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
-TAKEN |= {"critic_tokens", *(f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3))}
+RESERVED = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
+RESERVED |= {"critic_tokens", *(f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3))}
 
 #: parts of a step whose seconds are columns of ``steps.parquet``; "total" is the whole step
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
@@ -100,7 +100,7 @@ class Recorder:
             **dict.fromkeys(("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan),
             **batch.metrics,
         }
-        of_loss = {name: value for name, value in update.items() if name not in TAKEN}
+        of_loss = {name: value for name, value in update.items() if name not in RESERVED}
         if doubles := sorted(of_loss.keys() & extra.keys()):
             raise UserError(
                 f"{self.method.config.algorithm}: the loss and its batch both measure {doubles[0]}; rename one"
@@ -229,9 +229,7 @@ def copy_tables(checkpoint: Path, run: Path) -> None:
             shutil.copyfile(checkpoint / name, temporary)
 
 
-def summary(
-    folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
-) -> Json:
+def summary(folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None) -> Json:
     """Return ``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost.
 
     Args:
@@ -239,7 +237,7 @@ def summary(
         identity: the run's
         total_steps: the steps that it took
         checkpoint: the folder of its last model
-        budget: what ended it, beside steps
+        budget: what ended the run; None: its steps alone
 
     Raises UserError where a table is missing or damaged.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Response(str):
-    """Holds the text of a response. tokens: how many the model drew for it, the end token included."""
+    """Holds the text of a response. tokens: how many tokens the model drew for it, the end token included."""
 
     __slots__ = ("tokens",)
     tokens: int
@@ -62,9 +62,9 @@ def sample_responses(
 def decode(tokenizer: PreTrainedTokenizerBase, samples: Samples) -> list[Response]:
     """Return the texts of all responses, without special tokens; equal responses are decoded once."""
     rows = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
-    different = list(dict.fromkeys(rows))
-    texts = tokenizer.batch_decode([list(tokens) for tokens in different], skip_special_tokens=True)
-    responses = {tokens: Response(text, len(tokens)) for tokens, text in zip(different, texts, strict=True)}
+    unique = list(dict.fromkeys(rows))
+    texts = tokenizer.batch_decode([list(tokens) for tokens in unique], skip_special_tokens=True)
+    responses = {tokens: Response(text, len(tokens)) for tokens, text in zip(unique, texts, strict=True)}
     return [responses[tokens] for tokens in rows]
 
 
@@ -72,7 +72,7 @@ def grade(
     task: Task,
     responses: Sequence[str],
     ground_truth: str,
-    counted: Callable[[Verdict], Verdict] = lambda verdict: verdict,
+    count: Callable[[Verdict], Verdict] = lambda verdict: verdict,
 ) -> list[Verdict]:
     """Return the verdict on each response; equal ones (a trained model repeats itself) are graded once.
 
@@ -80,9 +80,9 @@ def grade(
         task: has the verifier
         responses: to one problem
         ground_truth: what the verifier compares them with
-        counted: is handed each verdict that is made, and returns what counts
+        count: is called with each new verdict, and returns it
     """
-    verdicts = {response: counted(task.verify(response, ground_truth)) for response in dict.fromkeys(responses)}
+    verdicts = {response: count(task.verify(response, ground_truth)) for response in dict.fromkeys(responses)}
     return [verdicts[response] for response in responses]
 
 
@@ -91,8 +91,8 @@ def demonstrate(
 ) -> list[Group | None]:
     """Return for each prompt a group of the expert's response, or None; see ``bapo.methods.Sampler.demonstrate``.
 
-    There is none if the task knows no solution, if it is longer than ``parameters.max_tokens`` with its end
-    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks).
+    It is None if the task knows no solution, if the solution with its end token is longer than
+    ``parameters.max_tokens``, or if the verifier rejects the decoded tokens (the vocabulary may lack a word).
 
     Args:
         prompts: with their ``PromptTokens``
@@ -112,9 +112,9 @@ def demonstrate(
         text = task.demonstration(prompt.id, question, row.ground_truth)
         tokens = [] if text is None else tokenizer(text, add_special_tokens=False)["input_ids"]
         tokens = [*tokens, *parameters.eos_ids[:1]]
-        written = str(tokenizer.decode(tokens, skip_special_tokens=True))
+        decoded = str(tokenizer.decode(tokens, skip_special_tokens=True))
         fits = text is not None and 0 < len(tokens) <= parameters.max_tokens
-        if not fits or not task.verify(written, row.ground_truth).correct:
+        if not fits or not task.verify(decoded, row.ground_truth).correct:
             groups.append(None)
             continue
         ids, length = np.array([tokens], dtype=np.int32), np.array([len(tokens)], dtype=np.int32)

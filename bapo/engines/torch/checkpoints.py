@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from bapo.store.files import Json
 
 OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.safetensors", "state.json"
-#: files of weights beside the policy's
+#: files of further weights, beside the policy's
 ROLLOUT, REFERENCE, CRITIC = "rollout_policy.safetensors", "reference.safetensors", "critic.safetensors"
-#: a name in OPTIMIZER begins with it where it stands for a parameter's float32 copy
+#: begins the names in OPTIMIZER of the parameters' float32 copies
 MASTER = "master"
 
 
@@ -102,15 +102,15 @@ def save(
 
 
 def _retire(run: Path, step: int, keep: CheckpointConfig) -> None:
-    """Drop a step's state and, unless the configuration keeps it, its model: some were written because of the time."""
+    """Drop a step's state, and its model unless the configuration keeps it."""
     folder = model_folder(run, step)
     shutil.rmtree(folder / "trainer" if keeps_model(step, keep) else folder)
 
 
 def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
-    """Drop from a finished run what only a further step needs: of the trainer's state the last step and tables stay.
+    """Drop from a finished run what only a further step needs. keep: as in :func:`save`.
 
-    With them the run's tables can be written again, should they be damaged. keep: as in :func:`save`.
+    The last step's counters and tables stay, so that damaged tables of the run can be restored.
     """
     for step in steps_with_trainer(run):
         if step == last:
@@ -120,22 +120,22 @@ def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
 
 
 def _strip(folder: Path) -> None:
-    """Drop the trainer's state from a checkpoint, which is intact after each of the steps.
+    """Drop the trainer's state from a checkpoint, which stays intact if this is interrupted.
 
-    Of ``state.json`` the counters stay: what describes the replay buffers is megabytes of some methods.
+    The counters in ``state.json`` stay; the description of the replay buffers goes, which may be megabytes.
     """
-    written, state = read_json(folder / CHECKSUMS), f"trainer/{STATE}"
-    dropped = [n for n in written if n.startswith("trainer/") and Path(n).name not in (STATE, *TABLES)]
-    stay = {name: entry for name, entry in written.items() if name not in (*dropped, state)}
-    write_json(folder / CHECKSUMS, stay)
-    for name in sorted(dropped, key=lambda name: Path(name).name != OPTIMIZER):  # see can_go_on
+    checksums, state = read_json(folder / CHECKSUMS), f"trainer/{STATE}"
+    surplus = [n for n in checksums if n.startswith("trainer/") and Path(n).name not in (STATE, *TABLES)]
+    rest = {name: entry for name, entry in checksums.items() if name not in (*surplus, state)}
+    write_json(folder / CHECKSUMS, rest)
+    for name in sorted(surplus, key=lambda name: Path(name).name != OPTIMIZER):  # see can_go_on
         (folder / name).unlink(missing_ok=True)
     write_json(folder / state, {**read_json(folder / state), "method": {}, "groups": []})
-    write_json(folder / CHECKSUMS, {**stay, **fingerprints(folder, [state])})
+    write_json(folder / CHECKSUMS, {**rest, **fingerprints(folder, [state])})
 
 
 def can_go_on(trainer: Path) -> bool:
-    """Return whether a step can follow; the last checkpoint of a finished run is without what it would need."""
+    """Return whether a step can follow; :func:`finish` takes that away from a finished run."""
     return (trainer / OPTIMIZER).is_file()
 
 

@@ -27,7 +27,7 @@ from bapo.methods.ppo import PPOConfig
 
 
 class MetricMeans:
-    """Makes weighted means of the metrics of one step, by name."""
+    """Averages the metrics of one step, by name and with weights."""
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = defaultdict(float)
@@ -44,10 +44,10 @@ class MetricMeans:
 class TrainedModel:
     """Trains a model by its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's.
 
-    ``masters``: what the optimiser trains, by the names of the model's parameters: these, or float32 copies of narrower
-    ones. A bfloat16 number has 8 bits of precision: a step of less than a 500th of a weight would be rounded away, and
-    with a rate of 1e-6 nearly every step is. So the optimiser adds its steps to the copies (Micikevicius et al.
-    1710.03740), which are rounded into the model after each; gradients are summed over micro-batches in float32, too.
+    ``masters`` holds what the optimiser trains, by parameter name: the parameter, or a float32 copy of a narrower one.
+    A bfloat16 number has 8 bits of precision: a step of less than a 500th of a weight would be rounded away, as nearly
+    every step is with a rate of 1e-6. So the optimiser updates the copies (Micikevicius et al. 1710.03740), which are
+    rounded into the model after each step. Gradients are summed over micro-batches in float32, too.
     """
 
     def __init__(self, model: PreTrainedModel, config: Config, method: Method, rate_ratio: float = 1.0) -> None:
@@ -85,7 +85,7 @@ class TrainedModel:
 def masters_of(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return what an optimiser trains of ``model``, by the names of its parameters that want a gradient.
 
-    A float32 parameter is its own; any other has a float32 copy, to which its gradients go as they arrive.
+    A float32 parameter is trained itself; any other has a float32 copy, to which its gradients go as they arrive.
     """
     masters: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
@@ -99,14 +99,14 @@ def masters_of(model: PreTrainedModel) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def round_into(model: PreTrainedModel, masters: dict[str, Tensor]) -> None:
-    """Write the copies, rounded, into the parameters of ``model``."""
+    """Write the float32 copies, rounded, into the parameters of ``model``."""
     for name, parameter in model.named_parameters():
         if name in masters and masters[name] is not parameter:
             parameter.copy_(masters[name])
 
 
 def _hand_over(parameter: Tensor, master: Tensor) -> None:
-    """Add the gradient of a micro-batch to the copy's, and forget it."""
+    """Move the gradient of a micro-batch from the parameter to its copy."""
     assert parameter.grad is not None
     gradient, parameter.grad = parameter.grad.float(), None
     master.grad = gradient if master.grad is None else master.grad.add_(gradient)
@@ -124,7 +124,7 @@ def with_value_head(model: PreTrainedModel) -> PreTrainedModel:
     head = torch.nn.Linear(weight.shape[1], 1, device=weight.device, dtype=weight.dtype)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
-    model.config.tie_word_embeddings = False  # the new head is nobody's twin
+    model.config.tie_word_embeddings = False  # the new head shares no weights with the embedding
     model.set_output_embeddings(head)
     return model
 
@@ -141,13 +141,13 @@ def values_of(model: PreTrainedModel, rows: Rows) -> Tensor:
 
 
 class Critic(TrainedModel):
-    """Trains the value model, and estimates with it."""
+    """Trains the value model, and estimates values, returns and advantages with it."""
 
     def __init__(self, model: PreTrainedModel, config: Config, method: Method) -> None:
         assert isinstance(method.config, PPOConfig)
         super().__init__(with_value_head(model), config, method, method.config.critic_rate_ratio)
 
-    def estimated(self, groups: list[Group], metrics: MetricMeans) -> list[Group]:
+    def with_estimates(self, groups: list[Group], metrics: MetricMeans) -> list[Group]:
         """Return copies of the groups of a whole batch with the critic's ``estimates`` of every token."""
         lengths = np.concatenate([g.samples.lengths for g in groups])
         width = int(lengths.max())
@@ -227,7 +227,7 @@ class Learner(TrainedModel):
         method, critic = self.method, self.critic
         trains = method.trains_policy(step)
         if critic is not None and groups:
-            groups = critic.estimated(groups, metrics)
+            groups = critic.with_estimates(groups, metrics)
         if trains:
             groups = self._with_step_logprobs(groups)
         parts = mini_batches(method, self.train, self.seed, step, groups)
@@ -254,7 +254,7 @@ class Learner(TrainedModel):
 
         Args:
             step: the training step
-            groups: those of the mini-batch, as :meth:`_with_step_logprobs` and :meth:`Critic.estimated` return them
+            groups: those of the mini-batch, from :meth:`_with_step_logprobs` and :meth:`Critic.with_estimates`
             phase: the batch's
             metrics: gets the metrics of this update
             ratios: gets pi/alpha of each response, by origin

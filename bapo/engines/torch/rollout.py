@@ -49,7 +49,7 @@ class ResponseGenerator:
             purpose: names the draw within the step
             step, version, origin: of the groups
             costs: gets the seconds, and the responses that could not be graded
-            budget: tokens after which a response is cut off, unfinished; the groups then say which are. None: no limit
+            budget: tokens after which a response is cut off and marked as unfinished. None: no limit
         """
         if not prompts:
             return []
@@ -77,13 +77,13 @@ class ResponseGenerator:
         """Return copies of the groups with some responses continued, and graded where they end.
 
         The continuation's random numbers are those of a response of this step with the same number in its group; a
-        prompt that comes again has another key each time. What was sampled before is computed once more.
+        prompt that comes again has another key each time. The earlier tokens go through the model once more.
 
         Args:
             model: the policy that goes on
             groups: any number
             index: their unfinished responses
-            budget: tokens that a response may grow by; None: as many as a whole one may have
+            budget: tokens that a response may grow by; None: up to its longest length
             purpose: names the draw within the step
             step: the running step
             costs: gets the seconds, and the responses that could not be graded
@@ -92,7 +92,7 @@ class ResponseGenerator:
         lengths = np.array([groups[n].samples.lengths[i] for n, i in index], dtype=np.int64)
         limits = np.minimum(budget or self.parameters.max_tokens, self.parameters.max_tokens - lengths)
         grown: dict[int, dict[int, Samples]] = defaultdict(dict)
-        for limit in np.unique(limits):  # responses that began in the same step have the same
+        for limit in np.unique(limits):  # responses that began in the same step share a limit
             rows = np.flatnonzero(limits == limit)
             members = [index[int(r)] for r in rows]
             beginnings = [groups[n].samples.tokens[i, : groups[n].samples.lengths[i]].tolist() for n, i in members]
@@ -111,8 +111,9 @@ class ResponseGenerator:
                 grown[n][i] = part
         resumed = []
         for n, group in enumerate(groups):
-            samples = continued(group.samples, grown[n])
-            marks = unfinished(samples, self.parameters)  # rewards are copied: the caller's group stays as it is
+            samples = extend(group.samples, grown[n])
+            marks = unfinished(samples, self.parameters)
+            # rewards are copied, so that the caller's group stays as it is
             resumed.append(replace(group, rewards=group.rewards.copy(), samples=samples, unfinished=marks))
         self._grade(resumed, index, costs)
         return resumed
@@ -127,17 +128,17 @@ class ResponseGenerator:
             marks = groups[n].unfinished
             if marks is None or not marks[i]:
                 finished[n].append(i)
-        with pool.shared().one_batch() as counted:
+        with pool.shared().one_batch() as count:
             for n, responses in finished.items():
                 with costs.timed("reward"):
                     texts = decode(self.tokenizer, groups[n].samples.select(responses))
-                    verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth, counted)
+                    verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth, count)
                 groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
                 costs.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
 
 
-def continued(samples: Samples, more: dict[int, Samples]) -> Samples:
-    """Return the samples with the one response of each of ``more`` put behind the response of that number."""
+def extend(samples: Samples, more: dict[int, Samples]) -> Samples:
+    """Return the samples with tokens appended. more: by the number of a response, its tokens as a single response."""
     lengths = samples.lengths.copy()
     for i, part in more.items():
         lengths[i] += part.lengths[0]

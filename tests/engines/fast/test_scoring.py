@@ -101,7 +101,7 @@ def test_each_beginning_is_computed_once_and_padding_never():
     }
     assert len(layout.word) == len(beginnings)
     assert set(layout.positions.tolist()) == set(range(6 + 8))
-    assert torch.equal(layout.predicts[0], layout.predicts[1])
+    assert torch.equal(layout.predictor[0], layout.predictor[1])
 
 
 def test_models_that_rotate_otherwise_share_no_places():

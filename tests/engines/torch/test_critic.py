@@ -104,7 +104,7 @@ def test_a_new_critic_values_everything_at_0_and_all_of_it_is_trained() -> None:
     fresh, names = critic(copy.deepcopy(policy)), dict(policy.named_parameters())
     assert not values_of(fresh.model, all_rows(groups())[1]).any()
     for part in (groups(), groups(seed=4)):  # from the second update on, when the head is no longer 0
-        fresh.update(1, fresh.estimated(part, MetricMeans()), MetricMeans())
+        fresh.update(1, fresh.with_estimates(part, MetricMeans()), MetricMeans())
     body = {n: p for n, p in fresh.model.named_parameters() if "lm_head" not in n}
     assert len(body) == len(names) and not any(torch.equal(p, names[n]) for n, p in body.items())
 
@@ -119,7 +119,7 @@ def test_advantages_are_those_of_the_values_before_the_update() -> None:
         rewards[row, made[g].samples.lengths[i] - 1] = made[g].rewards[i]
     expected, returns = gae(rewards, before, rows.mask.numpy(), 0.9, 0.7)
     metrics = MetricMeans()
-    estimated = judge.estimated(made, metrics)
+    estimated = judge.with_estimates(made, metrics)
     tokens = sum(judge.update(1, part, metrics) for part in (estimated[:2], estimated[2:]))
     np.testing.assert_allclose(np.concatenate([g.estimates.advantages for g in estimated]), expected, atol=1e-5)
     np.testing.assert_allclose(np.concatenate([g.estimates.values for g in estimated]), before, atol=1e-5)
@@ -136,7 +136,7 @@ def test_micro_batches_change_nothing() -> None:
     for size in (None, 3):
         one = critic(tiny(0), {"micro_batch_size": size})
         for _ in range(2):
-            estimated = one.estimated(made, MetricMeans())
+            estimated = one.with_estimates(made, MetricMeans())
             for part in (estimated[:2], estimated[2:]):
                 one.update(1, part, MetricMeans())
         found.append(values_of(one.model, all_rows(made)[1]).detach())
@@ -166,7 +166,7 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
     with torch.no_grad():
         one.model.lm_head.weight.fill_(float("inf"))
     with pytest.raises(UserError, match=r"step 7: .* update 1; .*method\.critic_rate"):
-        one.update(7, one.estimated(made, MetricMeans()), MetricMeans())
+        one.update(7, one.with_estimates(made, MetricMeans()), MetricMeans())
 
 
 # ------------------------------------------------------------------------------------------------ runs

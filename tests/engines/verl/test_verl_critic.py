@@ -100,7 +100,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     critic = torch_critic(method)
     start = copy.deepcopy(critic.model)
     estimation = MetricMeans()
-    parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, critic.estimated(groups, estimation))
+    parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, critic.with_estimates(groups, estimation))
 
     # verl's side: the rows of the whole batch, padded for the ranks
     layout = lay_out(method, parts, OmegaConf.create(TRAIN), ranks, step)

@@ -67,8 +67,8 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    sees = "vision_config" in architecture
-    if sees:
+    reads_images = "vision_config" in architecture
+    if reads_images:
         text = {**architecture.pop("text_config"), **vocabulary}
         text["tie_word_embeddings"] = architecture.get("tie_word_embeddings", False)
         marks = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
@@ -76,7 +76,7 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         vocabulary = {"text_config": text, **ids}
     hf_config = AutoConfig.for_model(kind, **vocabulary, **architecture)
     torch.manual_seed(seeds.key64(config.base.seed, "initial weights") % 2**63)
-    family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    family = AutoModelForImageTextToText if reads_images else AutoModelForCausalLM
     model = family.from_config(hf_config, attn_implementation=config.model.attention)
     return model.to(getattr(torch, config.model.dtype)), tokenizer
 
@@ -97,7 +97,7 @@ def blank(config: Config) -> PreTrainedModel:
     pairs = 2 if heads % 2 == 0 else 1  # of keys and values
     body = sizes.layers * sizes.width * (2 * 64 * (heads + pairs) + 3 * sizes.mlp)
     embedding = sizes.vocabulary * sizes.width
-    described = AutoConfig.for_model(
+    hf_config = AutoConfig.for_model(
         "qwen2",
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.width,
@@ -109,7 +109,7 @@ def blank(config: Config) -> PreTrainedModel:
         tie_word_embeddings=config.model.parameters < body + 1.5 * embedding,
     )
     return AutoModelForCausalLM.from_config(
-        described, attn_implementation="sdpa", dtype=getattr(torch, config.model.dtype)
+        hf_config, attn_implementation="sdpa", dtype=getattr(torch, config.model.dtype)
     )
 
 
@@ -132,8 +132,8 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
     pretrained.register(config)
     revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
     try:
-        sees = images.reads_images(AutoConfig.from_pretrained(path, **revision))
-        family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        reads_images = images.reads_images(AutoConfig.from_pretrained(path, **revision))
+        family = AutoModelForImageTextToText if reads_images else AutoModelForCausalLM
         model = family.from_pretrained(
             path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
         )

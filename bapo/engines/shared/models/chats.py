@@ -45,12 +45,12 @@ def stop_ids(tokenizer: PreTrainedTokenizerBase, config: Config) -> list[int]:
     for token in config.sampling.stop_tokens:
         # verl prepares the tokenizer for every response, so this must not build the whole vocabulary
         token_id = tokenizer.convert_tokens_to_ids(token)
-        written = tokenizer(token, add_special_tokens=False)["input_ids"]
+        text_ids = tokenizer(token, add_special_tokens=False)["input_ids"]
         if isinstance(token_id, int) and tokenizer.convert_ids_to_tokens(token_id) == token:
-            written = [token_id]
-        if len(written) != 1:
+            text_ids = [token_id]
+        if len(text_ids) != 1:
             raise UserError(f"sampling.stop_tokens={token}: no token of model={config.model.name}; choose another")
-        ids.append(int(written[0]))
+        ids.append(int(text_ids[0]))
     return ids
 
 

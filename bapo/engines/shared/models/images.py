@@ -226,8 +226,8 @@ def look(
         return views
     config = model.config
     if config.model_type not in FAMILIES:
-        known = " and ".join(FAMILIES)
-        raise UserError(f"model_type {config.model_type}: the torch engine reads images with {known}; use engine=verl")
+        names = " and ".join(FAMILIES)
+        raise UserError(f"model_type {config.model_type}: the torch engine reads images with {names}; use engine=verl")
     merge = config.vision_config.spatial_merge_size
     counts = [int(pictures.image_grid_thw.prod(1).sum()) // merge**2 for pictures in images_of_firsts.values()]
     features = _features(model, list(images_of_firsts.values()), counts)

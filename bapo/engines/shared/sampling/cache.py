@@ -1,12 +1,12 @@
-"""What a decoder remembers: keys and values of each row, and which row each unfinished response goes on from.
+"""The state of a decoder: keys and values of each row, and the row that each unfinished response continues.
 
 Keys and values are in the library's own cache, whatever its layers are (full attention, sliding windows, linear
 attention).
 
-Responses that begin alike are computed once (:class:`Branches`). All responses to a prompt have the prompt in common,
-and a trained model repeats itself: of 32 responses to a Countdown problem GRPO's policy needs 0.44 of the tokens, of 8
-it needs 0.66. A row is a beginning that no other row has. Where responses part, the row of the first one stays and the
-others get copies of it, in rows that nobody needs any longer if there are any.
+Responses with a common beginning share its computation (:class:`Branches`). All responses to a prompt share the prompt,
+and a trained model repeats itself: GRPO's policy on Countdown computes 0.44 of the tokens of 32 responses, and 0.66 of
+the tokens of 8. Each row holds a different beginning. Where responses part, the first one keeps the row, and the others
+get copies of it, in rows that are no longer needed if there are any.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bapo.engines.shared.models.images import PromptView
 
-#: rows that nobody needs are dropped once they are this share of all; until then they are computed for nothing
+#: Rows that are no longer needed are dropped once they are this share of all; until then they are computed in vain.
 DROP_SHARE = 1 / 8
 
 
@@ -130,9 +130,9 @@ class Branch:
 
 
 class Branches:
-    """Keeps which responses go on from which rows.
+    """Maps the unfinished responses to the rows that they continue.
 
-    places: int64 [n], the numbers of the responses that go on; row: int64 [n], what each goes on from.
+    places: int64 [n], the numbers of the unfinished responses; row: int64 [n], the row of each.
     """
 
     def __init__(self, prompts: int, group_size: int, vocabulary: int) -> None:
@@ -141,14 +141,14 @@ class Branches:
         self.rows, self.vocabulary = prompts, vocabulary
 
     def grow(self, tokens: np.ndarray, ended: np.ndarray) -> Branch | None:
-        """Append int64 [n], one token a response, and forget those that ended, bool [n]; None: all did."""
+        """Append one token to each response, int64 [n], and drop those that ended, bool [n]. None: all ended."""
         if ended.any():
             on = np.flatnonzero(~ended)
             self.places, self.row, tokens = self.places[on], self.row[on], tokens[on]
         if not len(tokens):
             return None
-        which, leads = _numbered(self.row * self.vocabulary + tokens)
-        parents = self.row[leads]
+        child, firsts = _numbered(self.row * self.vocabulary + tokens)
+        parents = self.row[firsts]
         needed = np.zeros(self.rows, dtype=bool)
         needed[parents] = True
         free, count = np.flatnonzero(~needed), len(parents)
@@ -164,21 +164,21 @@ class Branches:
             target[target >= count] = free[free < count]
             self.rows = count
 
-        self.row = target[which]
+        self.row = target[child]
         copied = np.flatnonzero(target != parents)
         fed = np.zeros(self.rows, dtype=np.int64)
-        fed[target] = tokens[leads]
+        fed[target] = tokens[firsts]
         return Branch(parents[copied], target[copied], self.rows, fed)
 
 
 def _numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number different keys, int64 [n], in the order in which they come.
 
-    Returns the number of each, int64 [n], and where each number comes first, int64 [numbers]. Unlike np.unique it sorts
-    nothing: the keys are places in a table that nobody fills, only looks up where something was written.
+    Returns the number of each key, int64 [n], and the first place of each number, int64 [numbers]. It does not sort as
+    np.unique does: keys are indices of an uninitialised table, which is read only where it was written.
     """
     table, index = np.empty(int(keys.max()) + 1, dtype=np.int64), np.arange(len(keys))
-    table[keys[::-1]] = index[::-1]  # of several, the last counts: where the key comes first
+    table[keys[::-1]] = index[::-1]  # the last assignment counts, which is the first place of a key
     first = np.flatnonzero(table[keys] == index)
     table[keys[first]] = index[: len(first)]
     return table[keys], first
