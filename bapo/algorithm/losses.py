@@ -23,7 +23,7 @@ class LossInputs:
     behaviour_logprobs: [N, T], of the policy that sampled the tokens: alpha for fresh groups, alpha_B for replayed ones
     advantages: [N], or [N, T] where each token has its own
     mask: [N, T], 1 on response tokens
-    second_part: bool [N], ``Method.second_part``, True for what the loss tells from the rest
+    second_part: bool [N], ``Method.second_part``, True for sequences that the loss treats apart
     weights: [N], factors of each sequence's loss
     reference_logprobs: [N, T], of the reference policy, if the method needs them
     step_logprobs: [N, T], of the policy at the start of this step (pi_k), if the method needs them;
@@ -33,7 +33,7 @@ class LossInputs:
     phase: ``Batch.phase`` of the step
     recorded: bool [N], the sequences that metrics cover, None for all
 
-    If the rows are only part (a micro-batch) of the mini-batch, or the mini-batch is not full, these divide the means:
+    The following divide the means where the rows are only part of the mini-batch, or the mini-batch is not full:
 
     nominal_sequences, nominal_tokens: for all rows
     part_sequences, part_tokens: for (others, second part)
@@ -180,7 +180,7 @@ def sum_of_parts(values: Tensor, inputs: LossInputs, kind: str, weights: tuple[f
 
     Args:
         values: [N, T], of each token
-        inputs: tell the second part from the rest, and give mask and denominators
+        inputs: have the second part, the mask and the denominators
         kind: as for :func:`aggregate`
         weights: of the first and of the second mean
     """

@@ -63,7 +63,7 @@ class Samples:
 
 @dataclass(eq=False)
 class Estimates:
-    """What a critic says of a group's tokens, float32 [G, T] each, 0 behind a response's end.
+    """Holds a critic's estimates for a group's tokens, float32 [G, T] each, 0 behind a response's end.
 
     values: of the state before each token, at the start of the step
     returns: what the values are trained towards
@@ -75,7 +75,7 @@ class Estimates:
     advantages: np.ndarray
 
 
-@dataclass(eq=False)  # a group is another's equal only if it is the same object
+@dataclass(eq=False)  # a group equals no other object
 class Group:
     """Holds one prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
 
@@ -89,7 +89,7 @@ class Group:
     unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here)
     earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it
     step_logprobs: float32 [G, T], of each token under the policy at the start of ``step``, where the method keeps them;
-        in the update of another step under the policy at its start, where the loss reads them
+        in the update of another step, under the policy at that step's start, where the loss reads them
     estimates: a critic's, in the update of one step
     weight: factor of the group's loss in the batch that holds it
 

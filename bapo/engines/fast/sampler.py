@@ -1,8 +1,7 @@
-"""Decoding with ``Qwen2ForCausalLM``, ``LlamaForCausalLM``, or the language model of
-``Qwen2_5_VLForConditionalGeneration``, in float32 on the CPU, written out by hand: a small model spends most of the
-library's forward in overheads, and nearly all of a laptop run's rollouts and evaluations pass through here.
+"""Decoding with Qwen2, Llama or the language model of Qwen2.5-VL, in float32 on the CPU, written out by hand.
 
-The same function as the library's forward, up to float rounding, on the module's own weights:
+A small model spends most of the library's forward in overheads, and nearly all rollouts and evaluations of a laptop run
+pass through here. This is the same function, up to float rounding, on the module's own weights:
 
 - query, key and value weights are one matrix, gate and up weights another; the factor 1/sqrt(head size) is in the
   query weights, the weight of each norm in the matrix that follows it;
@@ -10,8 +9,8 @@ The same function as the library's forward, up to float rounding, on the module'
   rotation is one product of complex numbers; scalar products do not change under a common permutation;
 - what the first layer makes of a token is looked up where the vocabulary is small: nothing came before it;
 - what all prompts of a batch begin with, such as the examples of a few-shot prompt, is computed and kept once;
-- keys and values have a static place each. Attention runs over the written part and so many columns at least that a
-  batched product does not go through a slow path of torch, with -inf on what is not written.
+- each key and value has a static place. Attention runs over the written columns, and over at least so many that a
+  batched product does not take a slow path of torch; columns that are not written get -inf.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Larger models gain little, and the joined copies of their weights cost memory and time on every call.
 MAX_PARAMETERS = 400_000_000
-#: Up to so many tokens the first layer's queries, keys and values are computed for the whole vocabulary.
+#: the largest vocabulary for which the first layer's queries, keys and values are computed beforehand
 _LOOKED_UP = 8192
 #: the fewest tokens of a common beginning
 _LEAST_COMMON = 32
@@ -182,14 +181,14 @@ class HandDecoder:
         return (weight.detach() * (norm.weight.detach() * self.hidden**0.5)).t()
 
     def prefill(
-        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[PromptView | None] | None = None
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[PromptView | None] = ()
     ) -> Tensor:
-        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
+        """Run P prompts, a row each, and return the logits [P, vocabulary] of their next tokens.
 
-        group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.
+        group_size: the most rows that a prompt will have; views: of the prompts' images, where there are any.
         """
-        views = views if views is not None and any(views) else None
-        head = common_beginning(prompts) if views is None else 0
+        with_images = any(views)
+        head = 0 if with_images else common_beginning(prompts)
         count, longest = len(prompts), max(map(len, prompts)) - head
         rests = [p[head:] for p in prompts]
         padding = torch.tensor([longest - len(p) for p in rests])
@@ -215,12 +214,12 @@ class HandDecoder:
             mask = ((mask & written[:, None]) | torch.eye(longest, dtype=torch.bool))[:, None]
             rotations = self.rotations[(columns - padding[:, None]).clamp(min=0) + head][:, :, None]
             self.bias[:count, :, :longest].masked_fill_(~written[:, None], -torch.inf)
-        if views is None:
-            x = self.embedding[ids]
-        else:
+        if with_images:
             x, positions = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
             angles = positions[self.sections].permute(1, 2, 0) * self.frequencies
             rotations = torch.polar(torch.ones_like(angles), angles)[:, :, None]
+        else:
+            x = self.embedding[ids]
         self.common = None
         if head:
             self.common = self._run_common(prompts[0][:head])
@@ -237,9 +236,13 @@ class HandDecoder:
         return cache
 
     def _run(self, x: Tensor, mask: Tensor, rotations: Tensor, caches: Tensor) -> None:
-        """Run tokens [P, n, hidden], changed in place, behind what ``common`` holds; ``caches``: of their columns.
+        """Run tokens [P, n, hidden], which are changed in place, behind the columns of ``common``.
 
-        mask: bool [..., n, common + n], what each sees; rotations: complex, of [P, n, heads, size / 2].
+        Args:
+            x: the tokens' embeddings
+            mask: bool [..., n, common + n], True where a token sees a column
+            rotations: complex, broadcast to [P, n, heads, size / 2]
+            caches: gets the keys and values of each layer
         """
         (count, longest, _), kv, grouped = x.shape, self.heads + self.kv_heads, self.kv_heads != self.heads
         for number, layer in enumerate(self.layers):
@@ -328,7 +331,7 @@ class HandDecoder:
         self.rows = rows
 
     def _make_room(self, rows: int, width: int) -> None:
-        """Allocate what belongs to rows; what of it is read has been written before."""
+        """Allocate what belongs to rows. Nothing is read before it has been written."""
         self.cache = torch.empty(len(self.layers), 2, rows, self.kv_heads, width, self.size)  # keys, values
         self.pairs = _complex(self.cache, *self.cache.shape[:-1], -1)
         self.queries = torch.empty(rows, self.heads, self.size)

@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
 _FAST = "bapo.engines.fast"
 
-#: by model, the module of each part: a look at all modules of a small model takes a twentieth of its update
+#: the answers by model and part; a look at all modules of a small model takes a twentieth of the time of an update
 _ANSWERS: WeakKeyDictionary[Module, dict[str, ModuleType | None]] = WeakKeyDictionary()
 
 
 def shortcut(part: str, model: Module) -> ModuleType | None:
     """Return the module ``part`` (sampler, scoring or vision) if it is there and computes what ``model`` computes.
 
-    model: a language model or a vision tower. It is looked at once, so it has its hooks, adapters and precision before
-    it is first used.
+    model: a language model or a vision tower. The answer is kept, so its hooks, adapters and precision must be final.
     """
     answers = _ANSWERS.setdefault(model, {})
     if part not in answers:

@@ -17,7 +17,7 @@ from bapo.engines.shared.models.images import Images
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: the place of a response: its group's in the batch, and its own in the group
+#: the place of a response: the index of its group in the batch, and its index in the group
 ResponsePlace = tuple[int, int]
 
 
@@ -28,8 +28,8 @@ class Rows:
     ids: int64 [N, L], prompt and response, padded on the right
     starts, lengths: int64 [N], of the responses
     behaviour_logprobs: float32 [N, T], of the policies that sampled the responses
-    images: those of each row's prompt, None where no prompt has any
-    index: which response each row is
+    images: of each row's prompt; None where no prompt has any
+    index: the response of each row
     """
 
     ids: Tensor
@@ -53,9 +53,9 @@ class Rows:
         return int((self.starts + self.lengths).sum())
 
     def gather(self, values: Sequence[np.ndarray]) -> Tensor:
-        """Return the rows' share of ``values``, one array a group.
+        """Return the values of these rows from ``values``, which has one array for each group.
 
-        From [G] it is float32 [N]; from [G, T] it is [N, width], 0 behind each response's end.
+        Arrays [G] give float32 [N]; arrays [G, T] give [N, width], 0 behind each response's end.
         """
         lengths = self.lengths.tolist()
         block = np.zeros((len(lengths), self.width) if values[0].ndim == 2 else len(lengths), dtype=np.float32)
@@ -113,7 +113,10 @@ def score_rows(model: PreTrainedModel, rows: Rows, temperature: float, entropy: 
 
 @torch.no_grad()
 def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable[[Rows], Tensor]) -> list[np.ndarray]:
-    """Return what ``compute`` makes of each block, [N, width], as float32 [G, T] a group, 0 behind each response."""
+    """Return what ``compute`` returns, [N, width] for each block, as float32 [G, T] for each group.
+
+    Values behind a response's end are 0.
+    """
     values = [np.zeros(group.samples.tokens.shape, dtype=np.float32) for group in groups]
     for rows in batches:
         block = compute(rows).cpu().numpy()

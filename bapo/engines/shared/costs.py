@@ -13,7 +13,7 @@ from bapo.methods import Method
 
 @dataclass
 class StepCosts:
-    """What one step cost.
+    """Counts what one step costs.
 
     fresh_rollouts, regenerated_rollouts: responses to prompts of this step, and to earlier ones
     generated_tokens: tokens of these responses
@@ -48,20 +48,20 @@ class StepCosts:
         self.prompt_tokens += prompt_tokens
 
     def add_resumed(self, before: Sequence[Group], after: Sequence[Group], prompt_tokens: int) -> None:
-        """Charge responses that were continued. What they had before is read again, behind ``prompt_tokens``."""
+        """Charge responses that were continued. Their earlier tokens are read again, as the ``prompt_tokens`` are."""
         lengths = [int(sum(g.samples.lengths.sum() for g in groups)) for groups in (before, after)]
         reread = sum(int(g.samples.lengths[g.unfinished].sum()) for g in before if g.unfinished is not None)
         self.generated_tokens += lengths[1] - lengths[0]
         self.prompt_tokens += prompt_tokens + reread
 
     def add_update(self, method: Method, tokens: int, critic_tokens: int, critic_parameters: int) -> None:
-        """Charge an update on rows of so many tokens. The policies that the loss compares with read the same rows.
+        """Charge an update. The policies that the loss compares with read the same rows as the trained policy.
 
         Args:
             method: says which policies these are
-            tokens: those of the rows that the policy was trained on
-            critic_tokens: those of the rows that the critic was trained on; 0 without one
-            critic_parameters: how many the critic has
+            tokens: of the rows that the policy was trained on
+            critic_tokens: of the rows that the critic was trained on; 0 without a critic
+            critic_parameters: the number of the critic's parameters
         """
         self.trained_tokens = tokens
         self.forward_tokens += tokens * (1 + method.needs_reference + method.needs_step_policy)

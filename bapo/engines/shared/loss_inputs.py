@@ -1,6 +1,6 @@
-"""What a loss reads of the rows of a mini-batch beside a model's numbers, and what is recorded of each response.
+"""The inputs of a loss that come from the method rather than a model, and what is recorded of each response.
 
-Both engines cut a mini-batch into rows in their own way; what the rows mean is said here, once.
+Each engine cuts a mini-batch into rows in its own way; this module says for both what the rows mean.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bapo.experiments.schema import TrainConfig
 
 @dataclass(frozen=True)
 class Denominators:
-    """What the losses of a mini-batch divide by; the fields are those of ``LossInputs``.
+    """Holds what the losses of a mini-batch divide by; the fields are those of ``LossInputs``.
 
     nominal_sequences, nominal_tokens: counts of all rows; a mini-batch that is not full may count as a full one
-    part_sequences, part_tokens: the same of the (first, second) part of the rows
+    part_sequences, part_tokens: counts of the (first, second) part of the rows
     """
 
     nominal_sequences: int
@@ -45,9 +45,9 @@ def denominators(train: TrainConfig, groups: Sequence[Group], second_parts: Sequ
 
 
 def origin_numbers(group: Group) -> np.ndarray:
-    """Return int64 [G]: the place of each response's origin in ORIGINS, or len(ORIGINS).
+    """Return the index of each response's origin in ORIGINS, or len(ORIGINS); int64 [G].
 
-    The latter stands for an expert's response, and for another policy's among fresh ones: no record covers them.
+    The latter stands for an expert's response, and for another policy's among fresh ones. These are not recorded.
     """
     number = ORIGINS.index(group.origin) if group.origin in ORIGINS else len(ORIGINS)
     numbers = np.full(group.size, number)
@@ -58,7 +58,7 @@ def origin_numbers(group: Group) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RowMarks:
-    """What a method says of N rows, and of the mini-batch that they are part of.
+    """Holds what a method says of N rows and of their mini-batch.
 
     origins: [N], as :func:`origin_numbers` gives them, or -1 for a row of padding
     weights: float32 [N], factors of each response's loss
@@ -90,7 +90,7 @@ class RowMarks:
 
 @torch.no_grad()
 def terms_by_origin(inputs: LossInputs, origins: Tensor, clipped: Tensor) -> dict[str, Tensor]:
-    """Return what is recorded of whole responses, float32 [n] on the CPU for the n responses of each origin, maybe 0.
+    """Return what is recorded of whole responses: for the n responses of each origin float32 [n] on the CPU.
 
     The names are NAME_x1 to NAME_x3, with these NAMEs:
 

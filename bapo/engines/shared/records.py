@@ -28,11 +28,11 @@ CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gra
 
 #: means over the responses of one origin that an update reports, as NAME_x1 to NAME_x3: ``terms_by_origin``
 BY_ORIGIN = ("tv", "surrogate", "clipped", "clipped_upper", "clipped_lower", "ratio", "ratio_squared")
-#: those of them that are columns of ``steps.parquet``, and the tails of pi/alpha over a step's responses of one origin:
-#: its 99th percentile, nan with verl, whose workers hand over sums alone, and its maximum
+#: The columns of ``steps.parquet`` by origin: most of BY_ORIGIN, and the tails of pi/alpha over a step's responses. The
+#: 99th percentile is nan with verl, whose workers report sums only.
 RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
-#: names that methods' own metrics cannot have: the columns that methods do not write, and what updates report beside
+#: names that the metrics of a method cannot have: columns that methods do not write, and further metrics of updates
 RESERVED = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
 RESERVED |= {"critic_tokens", *(f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3))}
 
@@ -45,7 +45,7 @@ MISMATCH = ("mismatch_mean", "mismatch_max")
 
 
 def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) -> None:
-    """Say, on stderr or by ``say``, how many responses the machine was too busy to grade, if any."""
+    """Report, on stderr or by ``say``, how many responses the machine was too busy to grade, if any."""
     if overloaded:
         cause = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
         (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {cause}")
@@ -54,7 +54,8 @@ def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) 
 class Recorder:
     """Keeps the tables of a run in memory until they are written.
 
-    It knows how much of the run's budget is spent, and whether the policy is probed next. ``rows``: by table.
+    ``rows`` has them by table. ``spent`` is the spent part of the run's budget, and ``probes`` says whether the policy
+    is probed next.
     """
 
     def __init__(self, config: Config, method: Method, budget: budgets.Budget) -> None:
@@ -76,7 +77,7 @@ class Recorder:
         costs: StepCosts,
         update: Mapping[str, float],
     ) -> None:
-        """Make the step's row, without its time: the budget decides by it whether the run ends, or is probed.
+        """Make the step's row, without its time. The budget then tells whether the run ends, or is probed.
 
         Args:
             step: 1-based
@@ -90,7 +91,7 @@ class Recorder:
         Raises UserError where the batch and the loss have a metric of the same name.
         """
         nan = math.nan
-        # with a budget of tokens, a step knows the rewards of the groups whose last response ended in it
+        # with a budget of tokens, only groups whose last response ended in this step have all their rewards
         budgeted = any(g.unfinished is not None for g in fresh)
         graded = [g for g in batch.groups if g.origin == FRESH] if budgeted else fresh
         means = np.array([g.mean for g in graded])
@@ -118,7 +119,7 @@ class Recorder:
             "policy_version": step - 1,
             "rollout_version": version,
             "staleness": step - 1 - version,
-            # so many steps of updates lie between the policy of the batch's oldest group and this one
+            # the steps of updates between the policy that sampled the batch's oldest group and this one
             "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
             "reward_mean": float(means.mean()) if graded else nan,
             "groups_fresh": len(fresh),
@@ -149,7 +150,7 @@ class Recorder:
         self.probes = due and self.probe.prompts > 0
 
     def end_row(self, step: int, batch: Batch, measured: Mapping[str, float]) -> Json:
-        """Complete the row and keep it. measured: its time, and what else the engine measures, by column."""
+        """Complete the row and keep it. measured: its times, and what else the engine measures, by column."""
         self.row |= measured
         self.rows[STEPS].append(self.row)
         self.rows[GROUPS] += group_rows(step, batch)
@@ -217,7 +218,7 @@ def model_folder(run: Path, step: int) -> Path:
 
 
 def model_steps(run: Path) -> list[int]:
-    """Return the steps that have such a folder, newest first. A copy under another name is not the run's."""
+    """Return the steps that have a :func:`model_folder`, newest first. Folders of other names do not count."""
     names = [p.name.removeprefix("step_") for p in (run / "checkpoints").glob("step_*")]
     return sorted((int(name) for name in names if re.fullmatch("[0-9]{6}|[1-9][0-9]{6,}", name)), reverse=True)
 
@@ -229,14 +230,13 @@ def copy_tables(checkpoint: Path, run: Path) -> None:
             shutil.copyfile(checkpoint / name, temporary)
 
 
-def summary(folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None) -> Json:
+def summary(folder: Path, identity: str, total_steps: int, budget: budgets.Budget | None) -> Json:
     """Return ``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost.
 
     Args:
         folder: the run's
         identity: the run's
         total_steps: the steps that it took
-        checkpoint: the folder of its last model
         budget: what ended the run; None: its steps alone
 
     Raises UserError where a table is missing or damaged.
@@ -247,7 +247,7 @@ def summary(folder: Path, identity: str, total_steps: int, checkpoint: Path, bud
     return {
         "identity": identity,
         "steps": total_steps,
-        "checkpoint": str(checkpoint.relative_to(folder)),
+        "checkpoint": str(model_folder(folder, total_steps).relative_to(folder)),
         "totals": {
             "rollouts": totals["fresh_rollouts"] + totals["regenerated_rollouts"],
             **totals,

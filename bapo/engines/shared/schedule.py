@@ -13,7 +13,7 @@ END_MARGIN = 10.0
 
 
 def learning_rate(full: float, warmup_updates: int, update: int) -> float:
-    """Return the rate of an update (1-based), which rises linearly over the first ones."""
+    """Return the rate of an update (1-based), which rises linearly over the first ``warmup_updates``."""
     return full * min(1.0, update / max(1, warmup_updates))
 
 
@@ -23,18 +23,18 @@ class RunClock:
     def __init__(self, job_end: float | None, checkpoint: CheckpointConfig) -> None:
         """job_end: in seconds since 1970; checkpoint: how many steps, and minutes, lie between two checkpoints."""
         self.job_end, self.every, self.minutes = job_end, checkpoint.every, checkpoint.minutes
-        self.longest_step = 0.0  # in seconds, with the checkpoint behind the step before
+        self.longest_step = 0.0  # in seconds; a step's time includes the checkpoint before it
         self.start()
 
     def start(self) -> None:
-        """Measure from here: what came before was no step."""
-        self.mark = self.written = time.monotonic()  # whatever is done to the machine's clock
+        """Begin the time of the first step here."""
+        self.mark = self.written = time.monotonic()  # the machine's clock may be set meanwhile
 
     def step_ended(self, step: int, finished: bool, requested: bool) -> tuple[bool, str]:
         """Return whether a checkpoint follows step ``step``, and why the run stops early, "" where it does not.
 
-        finished: it was the last one; requested: somebody asked the run to stop. A run is asked after a step, so every
-        job takes at least one.
+        finished: it was the last step; requested: somebody asked the run to stop. Runs stop after a step, so every job
+        takes at least one.
         """
         now = time.monotonic()
         self.longest_step, self.mark = max(self.longest_step, now - self.mark), now
@@ -48,7 +48,10 @@ class RunClock:
         self.written = time.monotonic()
 
     def _end_of_job(self) -> str:
-        """Say how near the job's end is, if it is nearer than three of the longest steps: two, and a checkpoint."""
+        """Return how near the job's end is, "" if there is time for three of the longest steps.
+
+        That is enough for two steps and a checkpoint.
+        """
         left = math.inf if self.job_end is None else self.job_end - time.time()
         if left >= 3 * self.longest_step + END_MARGIN:
             return ""
@@ -56,13 +59,13 @@ class RunClock:
 
 
 def keeps_model(step: int, checkpoint: CheckpointConfig) -> bool:
-    """Return whether the model of a step stays when there are newer ones; some were written because of the time."""
+    """Return whether a step's model is kept beside newer ones. Models that only the clock asked for are not."""
     return checkpoint.keep_models and step % checkpoint.every == 0
 
 
 def superseded(steps: Sequence[int], newest: int) -> list[int]:
-    """Return those of the steps, newest first, whose states go when that of ``newest`` is written.
+    """Return those of the steps, newest first, whose states are dropped once that of ``newest`` is written.
 
-    States of later steps do not count: they are damaged, or the run would have gone on from them.
+    States of later steps do not count. They are damaged: otherwise the run would have resumed from them.
     """
     return [step for step in steps if step <= newest][STATES:]

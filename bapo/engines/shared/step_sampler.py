@@ -1,4 +1,4 @@
-"""What a method asks of an engine while it builds a batch (``bapo.methods.Sampler``), as far as both do the same.
+"""The part of ``bapo.methods.Sampler``, which methods call while they build a batch, that both engines share.
 
 An engine adds how it generates, continues and scores responses.
 """
@@ -29,7 +29,7 @@ Purpose = tuple[object, ...]
 
 @dataclass(frozen=True)
 class SamplingSetup:
-    """What the samplers of all steps of a run share.
+    """Holds what the samplers of all steps of a run share.
 
     stream: the training prompts in their seeded order
     tokenizer, task: they write and grade an expert's solutions
@@ -49,7 +49,7 @@ class SamplingSetup:
 class StepSampler(ABC):
     """Answers what a method asks for in one training step, and counts what it costs.
 
-    rollout_version: that of alpha, as soon as the step has settled it.
+    rollout_version: the version of alpha, once the step has settled it.
     """
 
     def __init__(self, setup: SamplingSetup, step: int, budget: int | None) -> None:
@@ -79,7 +79,7 @@ class StepSampler(ABC):
         return resumed
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
-        """Embed as ``Sampler`` says: all training prompts at once. The first call in step 1 pays for it."""
+        """Embed as ``Sampler`` says. The first call embeds all training prompts; a call in step 1 pays for it."""
         with self.costs.timed("regenerate"):
             embedder = self.setup.embedder()
             if self.step == 1 and not self._embeddings_paid:

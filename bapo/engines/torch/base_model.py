@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def train_base(config: Config) -> Json:
-    """Write the folder of the base model of ``config``: the suite's weights, trained, or a pretrained one's record.
+    """Write the folder of a base model: the suite's weights, weights trained here, or a pretrained model's record.
 
-    Returns the summary. Raises UserError where the model cannot be had or trained: the suite's file is damaged, the
-    loss is not finite, the hub does not have it.
+    Returns the summary. Raises UserError where the suite's file is damaged, the loss is not finite, or the hub does not
+    have the model.
     """
     folder = base_directory(config)
     identity = base_identity(config)
@@ -65,7 +65,7 @@ def _copy_shipped(config: Config, shipped: Shipped) -> Json:
     if not shipped.path.is_file() or sha256(shipped.path) != shipped.sha256:
         raise UserError(f"{shipped.path}: missing or damaged; restore it from the repository, or add base.source=train")
     model, tokenizer = models.build_scratch(config)
-    load_model(model, shipped.path)  # float16 values, kept in the model's own type
+    load_model(model, shipped.path)  # the float16 values take the model's own type
     _save(config, model, tokenizer)
     print(f"{config.model.title}: the base model that comes with the suite, {shipped.path.name}", file=sys.stderr)
     return {"weights": shipped.sha256, "parameters": model.num_parameters()}

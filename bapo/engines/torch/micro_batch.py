@@ -1,7 +1,7 @@
-"""An update with the micro-batch of a run, from random weights: does it fit? ``bapo.gpucheck`` calls it.
+"""An update with the micro-batch of a run, from random weights, by which ``bapo.gpucheck`` sees whether it fits.
 
-All that lies on the device while the run trains is there: optimiser, reference, delayed rollout policy and critic.
-Pictures are not.
+The device holds what it holds while the run trains: optimiser, reference, delayed rollout policy and critic. Images are
+left out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bapo.experiments.schema import Config
 
 
 def groups_of(config: Config, vocabulary: int) -> list[Group]:
-    """Return the groups of two micro-batches, or of the mini-batch that a run takes whole; rows as long as may be."""
+    """Return groups for two micro-batches, or for a mini-batch that is not cut, with rows of the longest length."""
     t, s = config.train, config.sampling
     whole = t.mini_batch_size * t.group_size
     rows = min(whole, 2 * (t.micro_batch_size or whole))
-    draw = np.random.default_rng(0)
+    draw, keeps_step_logprobs = np.random.default_rng(0), methods.of_run(config).keeps_step_logprobs
 
     def group(number: int) -> Group:
         prompt = Prompt(
@@ -36,15 +36,14 @@ def groups_of(config: Config, vocabulary: int) -> list[Group]:
         tokens = draw.integers(1, vocabulary, shape, dtype=np.int32)
         behaviour = np.full(shape, -np.log(vocabulary), dtype=np.float32)
         samples = Samples(tokens, np.full(t.group_size, s.max_response_tokens), behaviour)
-        marks = behaviour if methods.of_run(config).keeps_step_logprobs else None
-        rewards = np.arange(t.group_size) % 2
-        return Group(prompt, rewards, step=1, version=0, samples=samples, step_logprobs=marks)
+        rewards, step_logprobs = np.arange(t.group_size) % 2, behaviour if keeps_step_logprobs else None
+        return Group(prompt, rewards, step=1, version=0, samples=samples, step_logprobs=step_logprobs)
 
     return [group(number) for number in range(-(-rows // t.group_size))]
 
 
 def update(config: Config) -> str:
-    """Make the update; return what it took in one line. Raises UserError without the device or the model's size."""
+    """Make the update; return its memory and time in one line. Raises UserError without the device or model sizes."""
     models.prepare_process(config.threads)
     device, method, t = models.device_of(config), methods.of_run(config), config.train
     model = models.blank(config)
@@ -55,9 +54,9 @@ def update(config: Config) -> str:
     learner = Learner(model, reference, config, method, critic)
     groups = groups_of(config, model.config.get_text_config().vocab_size)
     start = time.perf_counter()
-    step = next(step for step in itertools.count(1) if method.trains_policy(step))  # behind a critic's warm-up
+    step = next(step for step in itertools.count(1) if method.trains_policy(step))  # after a critic's warm-up
     metrics = learner.update(step, groups)
-    assert rollout is not None and metrics["updates"] >= 1  # as many as the method makes passes
+    assert rollout is not None and metrics["updates"] >= 1  # one for each pass
     rows = min(t.micro_batch_size or len(groups) * t.group_size, len(groups) * t.group_size)
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     text = f"{rows} rows of {row} tokens, {config.model.name}"

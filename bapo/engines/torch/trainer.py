@@ -64,7 +64,7 @@ class Trainer:
         start = saved[0] if saved else models.start_path(config)
         self.model, self.tokenizer = models.load(start, config, self.device)
         self.parameters = self.model.num_parameters()
-        # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
+        # it holds the tokenizer, so checkpoints are loaded and saved through it where there is one
         self.processor = models.load_processor(self.model, start, config)
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
@@ -173,7 +173,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ the probe
     def _probe(self) -> float:
-        """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
+        """Record the policy's accuracy on fixed prompts. Returns the seconds, which are no training cost."""
         start = time.perf_counter()
         self.recorder.rows[PROBE] += self._probe_rows()[0] if self.step else self._first_probe_rows()
         return time.perf_counter() - start
@@ -235,7 +235,7 @@ class Trainer:
         self.step, self.stream.position = state["step"], state["stream_position"]
         self.rollout_version = state["rollout_version"]
         self.recorder.read(trainer)
-        records.copy_tables(trainer, self.folder)  # or a run that was already at its end would keep what lies there
+        records.copy_tables(trainer, self.folder)  # otherwise a finished run would keep damaged ones
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
         if not checkpoints.can_go_on(trainer):
             return
@@ -254,8 +254,7 @@ class Trainer:
 
     def _finish(self) -> Json:
         """Write ``summary.json``, the last file; the tables came with the last checkpoint."""
-        last = records.model_folder(self.folder, self.step)
-        summary = records.summary(self.folder, self.identity, self.step, last, self.recorder.budget)
+        summary = records.summary(self.folder, self.identity, self.step, self.recorder.budget)
         write_json(self.folder / SUMMARY, summary)
         if not self.config.checkpoint.keep_state:
             checkpoints.finish(self.folder, self.step, self.config.checkpoint)

@@ -206,7 +206,7 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     if not state["finished"]:
         raise Interrupted(f"{folder}: stopped after step {steps} of {total}; the same command goes on there")
     budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, total)
-    summary = records.summary(folder, identity, steps, records.model_folder(folder, steps), budget)
+    summary = records.summary(folder, identity, steps, budget)
     write_json(folder / SUMMARY, summary)
     end_manifest(folder, manifest)
     return summary

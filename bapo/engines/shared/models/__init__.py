@@ -45,7 +45,7 @@ def prepare_process(threads: int) -> None:
     """Set up a process for one job: torch's threads, none of tokenizers, no progress bars, float32 without TF32."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
-    transformers.utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
+    transformers.utils.logging.disable_progress_bar()  # a job has one progress line, which is ours
     # some releases of torch would use TF32 in float32 products on CUDA
     torch.set_float32_matmul_precision("highest")
 
@@ -84,9 +84,9 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
 def blank(config: Config) -> PreTrainedModel:
     """Return a model as large as a run's, with random weights, so that nothing has to be fetched.
 
-    Of a pretrained model it is a Qwen2 of ``model.sizes``, with heads of 64; its head is the embedding again where
-    that comes closer to ``model.parameters``, of which it has a tenth more or less. Raises UserError where nobody says
-    how large the model is.
+    For a pretrained model it is a Qwen2 of ``model.sizes`` with heads of 64 features, whose number of parameters is
+    within a tenth of ``model.parameters``. It ties head and embedding where that comes closer. Raises UserError where
+    the configuration does not say how large the model is.
     """
     if config.model.kind == "scratch":
         return build_scratch(config)[0]
@@ -118,7 +118,7 @@ _UNNAMED = {"head_dim", "rope_theta"}
 
 
 def _require_known(blank: transformers.PreTrainedConfig, architecture: Json, path: str) -> None:
-    """Raise UserError for a key that the family's configuration ``blank`` does not have: it would keep it unread."""
+    """Raise UserError for a key that the family's configuration ``blank`` lacks, and that no model would read."""
     for name, value in architecture.items():
         if not hasattr(blank, name) and name not in _UNNAMED:
             names = sorted({*blank.to_dict(), *_UNNAMED})

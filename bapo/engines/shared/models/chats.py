@@ -23,10 +23,10 @@ ENDS = "more_end_ids"
 
 
 def prepare(tokenizer: Any, config: Config) -> Any:
-    """Have a tokenizer, or a processor, render messages as ``config.data`` says; returns it.
+    """Make a tokenizer, or a processor, render messages as ``config.data`` says, and return it.
 
-    What it saves keeps the model's own template. A tokenizer also learns the ids of ``sampling.stop_tokens``. Raises
-    UserError for one that is no token of it.
+    It still saves the model's own template. A tokenizer also gets the ids of ``sampling.stop_tokens``. Raises UserError
+    for one that is not a single token.
     """
     options = plain(config.data.chat_template_kwargs)
     if config.data.chat_template == "plain":
@@ -62,7 +62,7 @@ def more_ends(tokenizer: PreTrainedTokenizerBase) -> Sequence[int]:
 def _render(
     render: Callable[..., object], system: str | None, options: Json, messages: Any, *rest: object, **more: object
 ) -> object:
-    """Render a conversation behind the system's message, where it has none."""
+    """Render a conversation, behind the system message ``system`` where it has none of its own."""
     if system is not None and messages and messages[0]["role"] != "system":
         text = isinstance(messages[0]["content"], str)
         instruction = {"role": "system", "content": system if text else [{"type": "text", "text": system}]}

@@ -1,8 +1,7 @@
-"""Images in prompts: prepared by the model's processor, seen by its vision tower once a prompt.
+"""Images in prompts, which the model's processor prepares and its vision tower reads once for each prompt.
 
-Models of the Qwen2-VL and Qwen2.5-VL families. Their language model takes an image as a run of embeddings in the places
-of its image tokens, with positions in three dimensions (time, height, width) that text behind it goes on from in all
-three alike.
+The torch engine takes models of the Qwen2-VL and Qwen2.5-VL families. Their language model takes an image as embeddings
+in the places of its image tokens. Positions have three dimensions (time, height, width), which are equal for text.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")
-#: Images that the processor takes at a time.
+#: prompts whose images the processor takes at a time
 _CHUNK = 64
-#: by model, the version of its frozen tower's weights, and the image tokens that these made
+#: by model, the version of its frozen tower's weights, and the image tokens that were computed with them
 _SEEN: WeakKeyDictionary[PreTrainedModel, tuple[int, WeakKeyDictionary[Images, Tensor]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """The images of one prompt as the model wants them.
+    """Holds the images of one prompt as the model takes them.
 
     pixel_values: float32 [patches of all images, values of a patch]; image_grid_thw: int64 [images, 3], the patches of
     each along time, height and width.
@@ -52,7 +51,7 @@ class Images:
 
 @dataclass(eq=False)  # the same prompt with the same images is the same object
 class PromptView:
-    """One prompt as the language model takes it.
+    """Holds one prompt as the language model takes it.
 
     features: [image tokens, hidden], the vision tower's output
     places: int64 [image tokens], their columns in the prompt
@@ -83,7 +82,7 @@ def reads_images(config: PreTrainedConfig) -> bool:
 
 
 def to_messages(messages: Sequence[Json]) -> list[Json]:
-    """Return messages whose text has placeholders as processors want them: a list of texts and images each."""
+    """Return messages as processors take them: each text with placeholders becomes a list of texts and images."""
     converted = []
     for message in messages:
         parts: list[dict[str, str]] = []
@@ -242,11 +241,11 @@ def look(
 
 
 def _features(model: PreTrainedModel, images: Sequence[Images], counts: Sequence[int]) -> Sequence[Tensor]:
-    """Return the image tokens of each; of a frozen small tower, such as the reference's, they are computed once."""
+    """Return the image tokens of each prompt. A small frozen tower, such as the reference's, computes them once."""
     weights = next(model.model.visual.parameters())
     if weights.requires_grad or shortcut("vision", model.model.visual) is None:
         return tower(model, images).split(list(counts))
-    if model not in _SEEN or _SEEN[model][0] != weights._version:  # it has been loaded again
+    if model not in _SEEN or _SEEN[model][0] != weights._version:  # the weights have been loaded again
         _SEEN[model] = weights._version, WeakKeyDictionary()
     features = _SEEN[model][1]
     if new := {pictures: count for pictures, count in zip(images, counts, strict=True) if pictures not in features}:

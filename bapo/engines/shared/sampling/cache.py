@@ -42,8 +42,10 @@ def bytes_of_row(model: PreTrainedModel, length: int) -> int:
 
 
 def pads_left(model: PreTrainedModel) -> bool:
-    """Return whether prompts of different lengths may share a batch, padded on the left: the model takes a mask and
-    positions, and all its layers are plain attention."""
+    """Return whether prompts of different lengths may share a batch, padded on the left.
+
+    The model must take a mask and positions, and all its layers must be plain attention.
+    """
     accepted = inspect.signature(model.forward).parameters.keys()
     return {"attention_mask", "position_ids"} <= accepted and all(
         type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers
@@ -51,7 +53,7 @@ def pads_left(model: PreTrainedModel) -> bool:
 
 
 class Decoder:
-    """Runs the model's own forward, one prefill a prompt, then one token a row and call.
+    """Runs the model's own forward: a prefill for each prompt, then one token for each row and call.
 
     A model that takes no cache computes every token of its rows again: correct, and slow.
     """
@@ -66,9 +68,9 @@ class Decoder:
     def prefill(
         self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[PromptView | None] = ()
     ) -> Tensor:
-        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
+        """Run P prompts, a row each, and return the logits [P, vocabulary] of their next tokens.
 
-        group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.
+        group_size: the most rows that a prompt will have; views: of the prompts' images, where there are any.
         """
         longest = max(map(len, prompts))
         padding = torch.tensor([longest - len(p) for p in prompts], device=self.device)
@@ -120,8 +122,12 @@ class Decoder:
 
 @dataclass
 class Branch:
-    """The next step of a decoder: row ``places[i]`` becomes a copy of row ``sources[i]`` as it was (both int64, maybe
-    empty), the first ``rows`` rows go on, and row i is fed ``tokens[i]`` (int64 [rows])."""
+    """Describes the next step of a decoder.
+
+    sources, places: int64, may be empty; row ``places[i]`` becomes a copy of row ``sources[i]`` as it was
+    rows: the first so many rows go on
+    tokens: int64 [rows], the token that each row is fed
+    """
 
     sources: np.ndarray
     places: np.ndarray
