@@ -39,11 +39,11 @@ def online_filter(
         groups: those of the rollout, whose order is kept
         kind: "range", "gaussian" or "uniform"
         mean, std: of the weights of mode 2
-        share: of all groups, drawn by modes 2 and 3; mode 2 draws all informative ones where there are fewer
+        share: of all groups, which modes 2 and 3 draw; mode 2 draws all informative groups where these are fewer
         rng: for modes 2 and 3
 
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
-    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, and mode 3 retains 60%.
+    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, which mode 3's default of 60% follows.
     """
     places, count = [i for i, g in enumerate(groups) if informative(g)], round(share * len(groups))
     if kind == "gaussian":
@@ -92,13 +92,13 @@ def mini_batches(method: Cutting, train: TrainConfig, seed: int, step: int, grou
         step: 1-based
         groups: of the batch
     """
-    parts = sorted({method.separate(g) for g in groups})
+    keys = sorted({method.separate(g) for g in groups})
     cuts: list[list[Group]] = []
     for number in range(method.passes(step)):
         purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
         rng = seeds.generator(seed, *purpose)
-        for part in parts:
-            cuts += _cut(method.units([g for g in groups if method.separate(g) == part]), train, rng)
+        for key in keys:
+            cuts += _cut(method.units([g for g in groups if method.separate(g) == key]), train, rng)
     return cuts
 
 
@@ -112,4 +112,4 @@ def _cut(units: list[list[Group]], train: TrainConfig, rng: np.random.Generator)
         count = min(train.batch_size // train.mini_batch_size, len(units))
         edges = [round(i * len(units) / count) for i in range(count + 1)]
         cut = [units[a:b] for a, b in pairwise(edges)]
-    return [[g for unit in part for g in unit] for part in cut]
+    return [[g for unit in mini_batch for g in unit] for mini_batch in cut]

@@ -193,7 +193,7 @@ class HandDecoder:
         rests = [p[head:] for p in prompts]
         padding = torch.tensor([longest - len(p) for p in rests])
         ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in rests])
-        # an image has fewer positions than tokens: what follows it is closer
+        # an image has fewer positions than tokens, so the text behind it is closer
         pairs = zip(prompts, views or [None] * count, strict=True)
         shift = torch.tensor([v.following - len(p) if v else 0 for p, v in pairs])
         self.uniform = not bool(padding.any()) and bool((shift == shift[0]).all())

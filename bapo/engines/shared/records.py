@@ -102,9 +102,9 @@ class Recorder:
             **batch.metrics,
         }
         of_loss = {name: value for name, value in update.items() if name not in RESERVED}
-        if doubles := sorted(of_loss.keys() & extra.keys()):
+        if duplicates := sorted(of_loss.keys() & extra.keys()):
             raise UserError(
-                f"{self.method.config.algorithm}: the loss and its batch both measure {doubles[0]}; rename one"
+                f"{self.method.config.algorithm}: the loss and its batch both measure {duplicates[0]}; rename one"
             )
         c1 = getattr(self.method.config, "c1", None)
         constants = (
@@ -149,9 +149,9 @@ class Recorder:
         due = self.budget.probes(before, self.spent, step, self.probe.points)
         self.probes = due and self.probe.prompts > 0
 
-    def end_row(self, step: int, batch: Batch, measured: Mapping[str, float]) -> Json:
-        """Complete the row and keep it. measured: its times, and what else the engine measures, by column."""
-        self.row |= measured
+    def end_row(self, step: int, batch: Batch, measurements: Mapping[str, float]) -> Json:
+        """Complete the row and keep it. measurements: its times, and what else the engine measures, by column."""
+        self.row |= measurements
         self.rows[STEPS].append(self.row)
         self.rows[GROUPS] += group_rows(step, batch)
         return self.row

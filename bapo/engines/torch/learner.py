@@ -170,7 +170,7 @@ class Critic(TrainedModel):
         tokens, total = 0, 0.0
         for rows in self.micro_batches(groups):
             mask = rows.mask
-            loss, parts = self.method.value_loss(
+            loss, loss_metrics = self.method.value_loss(
                 ValueInputs(
                     values=values_of(self.model, rows),
                     old_values=rows.gather([e.values for e in estimates]),
@@ -183,7 +183,7 @@ class Critic(TrainedModel):
             loss.backward()
             tokens += rows.tokens
             total += float(loss.detach())
-            for name, value in parts.items():
+            for name, value in loss_metrics.items():
                 metrics.add(name, float(value), float(mask.sum()))
         norm = self._step(f"step {step}: the critic's gradient", "lower method.critic_rate_ratio")
         metrics.add("value_loss", total)
@@ -230,9 +230,9 @@ class Learner(TrainedModel):
             groups = critic.with_estimates(groups, metrics)
         if trains:
             groups = self._with_step_logprobs(groups)
-        parts = mini_batches(method, self.train, self.seed, step, groups)
-        critic_tokens = 0 if critic is None else sum(critic.update(step, part, metrics) for part in parts)
-        tokens = sum(self._one_update(step, part, phase, metrics, ratios) for part in parts if trains)
+        batches = mini_batches(method, self.train, self.seed, step, groups)
+        critic_tokens = 0 if critic is None else sum(critic.update(step, batch, metrics) for batch in batches)
+        tokens = sum(self._one_update(step, batch, phase, metrics, ratios) for batch in batches if trains)
         return {
             **metrics.means(),
             **tails(ratios),

@@ -24,8 +24,8 @@ from bapo.experiments.schema import Config
 def groups_of(config: Config, vocabulary: int) -> list[Group]:
     """Return groups for two micro-batches, or for a mini-batch that is not cut, with rows of the longest length."""
     t, s = config.train, config.sampling
-    whole = t.mini_batch_size * t.group_size
-    rows = min(whole, 2 * (t.micro_batch_size or whole))
+    most = t.mini_batch_size * t.group_size
+    rows = min(most, 2 * (t.micro_batch_size or most))
     draw, keeps_step_logprobs = np.random.default_rng(0), methods.of_run(config).keeps_step_logprobs
 
     def group(number: int) -> Group:
@@ -62,6 +62,6 @@ def update(config: Config) -> str:
     text = f"{rows} rows of {row} tokens, {config.model.name}"
     if device.type == "cuda":
         torch.cuda.synchronize()
-        most, card = torch.cuda.max_memory_reserved(), torch.cuda.get_device_properties(device).total_memory
-        text += f", {most / 1e9:.1f} of {card / 1e9:.1f} GB"
+        reserved, total = torch.cuda.max_memory_reserved(), torch.cuda.get_device_properties(device).total_memory
+        text += f", {reserved / 1e9:.1f} of {total / 1e9:.1f} GB"
     return f"{text}, {time.perf_counter() - start:.1f} s an update of {len(groups) * t.group_size} rows"

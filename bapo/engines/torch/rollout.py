@@ -53,13 +53,14 @@ class ResponseGenerator:
         """
         if not prompts:
             return []
-        key, limited = seeds.key64(self.seed, *purpose, step), self._limited(budget or self.parameters.max_tokens)
+        key, longest = seeds.key64(self.seed, *purpose, step), self.parameters.max_tokens
+        parameters = replace(self.parameters, max_tokens=min(budget or longest, longest))
         with costs.timed("regenerate" if origin == REEVALUATED else "rollout"):
-            samples = sample_responses(model, prompts, group_size, key, limited)
-        cut_off = [unfinished(s, self.parameters) if budget else None for s in samples]
+            samples = sample_responses(model, prompts, group_size, key, parameters)
+        marks_of_groups = [unfinished(s, self.parameters) if budget else None for s in samples]
         groups = [
             Group(p, np.zeros(group_size), step, version, s, origin, unfinished=marks)
-            for p, s, marks in zip(prompts, samples, cut_off, strict=True)
+            for p, s, marks in zip(prompts, samples, marks_of_groups, strict=True)
         ]
         self._grade(groups, index_of(groups), costs)
         return groups
@@ -91,7 +92,7 @@ class ResponseGenerator:
         keys = seeds.prompt_keys(groups[n].prompt.id for n, _ in index)
         lengths = np.array([groups[n].samples.lengths[i] for n, i in index], dtype=np.int64)
         limits = np.minimum(budget or self.parameters.max_tokens, self.parameters.max_tokens - lengths)
-        grown: dict[int, dict[int, Samples]] = defaultdict(dict)
+        tails: dict[int, dict[int, Samples]] = defaultdict(dict)  # by group and response
         for limit in np.unique(limits):  # responses that began in the same step share a limit
             rows = np.flatnonzero(limits == limit)
             members = [index[int(r)] for r in rows]
@@ -102,27 +103,24 @@ class ResponseGenerator:
                     [groups[n].prompt for n, _ in members],
                     1,
                     seeds.key64(self.seed, *purpose, step),
-                    self._limited(int(limit)),
+                    replace(self.parameters, max_tokens=int(limit)),
                     keys=[keys[r] for r in rows],
                     first_sample=[i for _, i in members],
                     beginnings=beginnings,
                 )
-            for (n, i), part in zip(members, parts, strict=True):
-                grown[n][i] = part
+            for (n, i), tail in zip(members, parts, strict=True):
+                tails[n][i] = tail
         resumed = []
         for n, group in enumerate(groups):
-            samples = extend(group.samples, grown[n])
+            samples = extend(group.samples, tails[n])
             marks = unfinished(samples, self.parameters)
             # rewards are copied, so that the caller's group stays as it is
             resumed.append(replace(group, rewards=group.rewards.copy(), samples=samples, unfinished=marks))
         self._grade(resumed, index, costs)
         return resumed
 
-    def _limited(self, tokens: int) -> SamplingParameters:
-        return replace(self.parameters, max_tokens=min(tokens, self.parameters.max_tokens))
-
     def _grade(self, groups: list[Group], index: Sequence[ResponsePlace], costs: StepCosts) -> None:
-        """Set the rewards of the named responses, as far as they are finished."""
+        """Set the rewards of the responses ``index`` that are finished."""
         finished: dict[int, list[int]] = defaultdict(list)
         for n, i in index:
             marks = groups[n].unfinished
@@ -137,15 +135,15 @@ class ResponseGenerator:
                 costs.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
 
 
-def extend(samples: Samples, more: dict[int, Samples]) -> Samples:
-    """Return the samples with tokens appended. more: by the number of a response, its tokens as a single response."""
+def extend(samples: Samples, tails: dict[int, Samples]) -> Samples:
+    """Return the samples with tokens appended. tails: single responses, by the number of the response they extend."""
     lengths = samples.lengths.copy()
-    for i, part in more.items():
-        lengths[i] += part.lengths[0]
+    for i, tail in tails.items():
+        lengths[i] += tail.lengths[0]
     width = max(int(lengths.max()), samples.tokens.shape[1])
     room = ((0, 0), (0, width - samples.tokens.shape[1]))
     tokens, logprobs = np.pad(samples.tokens, room), np.pad(samples.logprobs, room)
-    for i, part in more.items():
+    for i, tail in tails.items():
         behind = slice(samples.lengths[i], lengths[i])
-        tokens[i, behind], logprobs[i, behind] = part.tokens[0, : part.lengths[0]], part.logprobs[0, : part.lengths[0]]
+        tokens[i, behind], logprobs[i, behind] = tail.tokens[0, : tail.lengths[0]], tail.logprobs[0, : tail.lengths[0]]
     return Samples(tokens, lengths, logprobs)

@@ -103,7 +103,7 @@ def prepare(
     """
     prepared: list[tuple[list[int], Images | None]] = []
     for start in range(0, len(texts), _CHUNK):
-        chunk = [[_opened(i) for i in each] for each in images[start : start + _CHUNK]]
+        chunk = [[_to_rgb(i) for i in each] for each in images[start : start + _CHUNK]]
         inputs: Json = {"text": list(texts[start : start + _CHUNK])}
         if any(chunk):
             inputs["images"] = chunk
@@ -119,7 +119,7 @@ def prepare(
     return prepared
 
 
-def _opened(image: bytes | Image) -> Image:
+def _to_rgb(image: bytes | Image) -> Image:
     from PIL import Image as pillow
 
     return (pillow.open(io.BytesIO(image)) if isinstance(image, bytes) else image).convert("RGB")
@@ -305,17 +305,17 @@ def embed(
     """
     columns = torch.arange(ids.shape[1], device=ids.device)
     starts = torch.tensor(list(begins), device=ids.device)
-    where = (columns - starts[:, None]).clamp(min=0).expand(3, -1, -1).clone()
+    row_positions = (columns - starts[:, None]).clamp(min=0).expand(3, -1, -1).clone()
     x = model.get_input_embeddings()(ids)
     rows, places, features = [], [], []
     for row, (begin, length, view) in enumerate(zip(begins, lengths, views, strict=True)):
         if view is not None:
-            where[:, row, begin : begin + length] = torch.from_numpy(view.positions).to(ids.device)
-            where[:, row, begin + length :] += view.following - length
+            row_positions[:, row, begin : begin + length] = torch.from_numpy(view.positions).to(ids.device)
+            row_positions[:, row, begin + length :] += view.following - length
             rows += [row] * len(view.places)
             places.append(view.places + begin)
             features.append(view.features)
     if rows:
         index = (torch.tensor(rows, device=ids.device), torch.from_numpy(np.concatenate(places)).to(ids.device))
         x = x.index_put(index, torch.cat(features).to(x.dtype))
-    return x, where
+    return x, row_positions

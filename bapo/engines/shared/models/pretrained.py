@@ -22,7 +22,7 @@ from bapo.tasks.job import base_folder
 
 
 def fetch(config: Config) -> Json:
-    """Fetch the model of ``config`` into a folder; return its part of the base job's summary.
+    """Make sure that the model of ``config`` is in a folder; return its part of the base job's summary.
 
     revision: the commit that ``model.revision`` stands for, None for a local folder. files: fingerprints of the files
     written here. facts: what a model's files say of it, where it is read from them.

@@ -112,7 +112,8 @@ def sample(
     model.eval()
     # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
     with torch.no_grad() if by_hand is None else torch.inference_mode():
-        decoder = (Decoder if by_hand is None else by_hand.HandDecoder)(model, parameters.max_tokens)
+        decoder_class = Decoder if by_hand is None else by_hand.HandDecoder
+        decoder = decoder_class(model, parameters.max_tokens)
         mixed_lengths = by_hand is not None or pads_left(model)
         views: list[PromptView | None] = [None] * len(prompts)
         if images is not None:  # a response under way is text, whatever its tokens are

@@ -84,11 +84,11 @@ class Decoder:
         if not any(views):
             logits = self._forward(ids, positions)
         else:
-            x, where = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
-            logits = self._forward(ids, where, x)
-            # an image has fewer positions than tokens: what follows it is closer
-            behind = [v.following if v is not None else len(p) for p, v in zip(prompts, views, strict=True)]
-            shift = torch.tensor([n - len(p) for p, n in zip(prompts, behind, strict=True)], device=self.device)
+            x, image_positions = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
+            logits = self._forward(ids, image_positions, x)
+            # an image has fewer positions than tokens, so the text behind it is closer
+            shifts = [v.following - len(p) if v is not None else 0 for p, v in zip(prompts, views, strict=True)]
+            shift = torch.tensor(shifts, device=self.device)
             positions = positions + shift[:, None]
         self.positions = positions
         return logits
