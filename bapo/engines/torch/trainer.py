@@ -7,6 +7,7 @@ import copy
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors.torch import load_model
 
@@ -36,6 +37,9 @@ from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def train(config: Config) -> Json:
@@ -79,16 +83,16 @@ class Trainer:
         s, ends = config.sampling, models.end_tokens(self.tokenizer, getattr(self.model, "generation_config", None))
         parameters = SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
         self.generator = ResponseGenerator(self.tokenizer, self.task, parameters, config.seed)
-        embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
+
+        def start_model() -> PreTrainedModel:
+            return models.load_start(config, self.device)[0]
+
+        embedder = Embedder(start_model, prompts)
         self.sampling = SamplingSetup(
             self.stream, self.tokenizer, self.task, parameters, config.train.group_size, lambda: embedder
         )
-        reference = None
-        if self.method.needs_reference:
-            reference = models.load_start(config, self.device)[0].requires_grad_(False)
-        self.critic = None
-        if self.method.uses_critic:
-            self.critic = Critic(models.load_start(config, self.device)[0], config, self.method)
+        reference = start_model().requires_grad_(False) if self.method.needs_reference else None
+        self.critic = Critic(start_model(), config, self.method) if self.method.uses_critic else None
         self.learner = Learner(self.model, reference, config, self.method, self.critic)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
