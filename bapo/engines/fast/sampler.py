@@ -259,7 +259,7 @@ class HandDecoder:
             self._rest(x.view(-1, self.hidden), a.transpose(1, 2).reshape(count * longest, -1), layer)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Feed one token a row, int64 [n]; returns logits [n, vocabulary]."""
+        """Feed one token per row, int64 [n]; returns logits [n, vocabulary]."""
         rows, at, heads, kv_heads, size = self.rows, self.length, self.heads, self.kv_heads, self.size
         self.length += 1
         width = max(self.length, self.least)
@@ -321,7 +321,7 @@ class HandDecoder:
         return keys, values, new_keys, new_values
 
     def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
-        """Copy the rows ``sources``, as they are, into ``places`` and go on with the first ``rows`` rows."""
+        """Copy the rows ``sources``, as they are, into ``places`` and keep the first ``rows`` rows."""
         width = max(self.length, self.least)
         for part in self.cache.flatten(0, 1).numpy():  # numpy copies such runs at several times torch's speed
             part[places, :, :width] = part[sources, :, :width]

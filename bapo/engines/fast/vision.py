@@ -32,7 +32,7 @@ def supports(visual: Any) -> bool:
 def fits(visual: Any, grids: Tensor) -> bool:
     """Return whether every block sees whole images of these patches, int64 [images, 3], and all are of one size."""
     t, height, width = grids[0].tolist()
-    window = visual.window_size // visual.patch_size  # patches a side; a window that holds the image is the image
+    window = visual.window_size // visual.patch_size  # in patches; a larger one sees the whole image
     whole = height <= window and width <= window
     alike = t == 1 and bool((grids == grids[0]).all())
     return alike and (whole or set(visual.fullatt_block_indexes) >= set(range(len(visual.blocks))))

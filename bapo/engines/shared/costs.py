@@ -17,7 +17,7 @@ class StepCosts:
 
     fresh_rollouts, regenerated_rollouts: responses to prompts of this step, and to earlier ones
     generated_tokens: tokens of these responses
-    prompt_tokens: tokens that a model read before it wrote, once a prompt
+    prompt_tokens: tokens that a model read before it wrote, once per prompt
     trained_tokens: tokens of the rows that the policy was trained on
     forward_tokens: tokens that went forward in the update, once for each policy, or were scored for the method
     critic_tokens: tokens of the rows that a critic of ``critic_parameters`` was trained on; they go forward twice, for
@@ -38,7 +38,7 @@ class StepCosts:
     seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
 
     def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
-        """Charge groups that were just generated, with one prefill a prompt."""
+        """Charge groups that were just generated, with one prefill per prompt."""
         rollouts = sum(g.size for g in groups)
         if origin == FRESH:
             self.fresh_rollouts += rollouts

@@ -12,9 +12,9 @@ from torch import Tensor
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.store.files import Json
 
-#: optional fields of a group, one value a response
+#: optional fields of a group, one value per response
 RESPONSE_FIELDS = ("off_policy", "unfinished")
-#: the optional field of a group with one value a token
+#: the optional field of a group with one value per token
 STEP_LOGPROBS = "step_logprobs"
 
 

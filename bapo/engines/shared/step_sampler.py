@@ -53,7 +53,7 @@ class StepSampler(ABC):
     """
 
     def __init__(self, setup: SamplingSetup, step: int, budget: int | None) -> None:
-        """budget: tokens that a response of this step's rollout, or one that goes on, may grow by; None: no limit."""
+        """budget: tokens that a response of this step's rollout, or a continued one, may grow by; None: no limit."""
         self.setup, self.step, self.budget = setup, step, budget
         self.costs = StepCosts()
         self.rollout_version = step - 1

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written whole, checked on reading, enough to go on bit for bit.
+"""Checkpoints of a training run: written whole, checked on reading, and enough to resume bit for bit.
 
 ``checkpoints/step_000050/`` is a Hugging Face folder; ``trainer/`` inside it holds the optimiser, the delayed rollout
 policy, the critic, the replay buffers and the tables so far. Random states are not saved because there are none: every
@@ -64,7 +64,7 @@ def save(
         tokenizer: saved beside it, or the processor that has it
         weights: further models, by the names of their files
         trained: what has an optimiser, by the names of the optimisers' files
-        groups: those that the method needs to go on
+        groups: those that the method needs to resume
         state: everything else that the next step depends on
         recorder: holds all rows so far
         keep: the configuration's ``checkpoint``

@@ -81,7 +81,7 @@ class ResponseGenerator:
         prompt that comes again has another key each time. The earlier tokens go through the model once more.
 
         Args:
-            model: the policy that goes on
+            model: the policy that continues
             groups: any number
             index: their unfinished responses
             budget: tokens that a response may grow by; None: up to its longest length

@@ -33,7 +33,7 @@ class TorchStepSampler(StepSampler):
         Args:
             setup: what all steps share
             step: the training step
-            budget: tokens that a response of this step's rollout, or one that goes on, may grow by; None: no limit
+            budget: tokens that a response of this step's rollout, or a continued one, may grow by; None: no limit
             generator: samples and grades
             model: the current policy
             rows: responses that are scored at once; None: SCORED_ROWS

@@ -269,7 +269,7 @@ def positions(tokens: np.ndarray, grid: np.ndarray, image_token: int, merge: int
     """Return int64 [3, L]: time, height and width of a prompt's tokens, as in the library's ``get_rope_index``.
 
     tokens: int64 [L]; grid: int64 [images, 3], as ``Images.image_grid_thw``; image_token: the id of an image token;
-    merge: so many patches along each side become one image token.
+    merge: the patches along each side of an image token.
     """
     is_image, sizes = (tokens == image_token).tolist(), iter((grid // (1, merge, merge)).tolist())
     parts, next_position, place = [], 0, 0
@@ -294,7 +294,7 @@ def embed(
 ) -> tuple[Tensor, Tensor]:
     """Return embeddings [N, L, hidden] and positions int64 [3, N, L] of padded rows for the library's own forward.
 
-    What follows a prompt is text, whatever its tokens are.
+    The tokens behind a prompt are text, even where they have the id of an image token.
 
     Args:
         model: one that reads images

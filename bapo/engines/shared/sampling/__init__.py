@@ -1,9 +1,9 @@
 """Sampling responses from a causal language model, many at a time, with reproducible random numbers.
 
-:func:`sample` works with any Hugging Face causal model that keeps keys and values (``cache.py``: the model's own
-forward and a static cache) and is faster with small Qwen2 and Llama models on the CPU (``bapo.engines.fast``). Both
-ways share what is in this file: one prefill a prompt, one row of the batch for all responses that begin alike, one
-uniform number a token and inversion of the cumulative distribution.
+:func:`sample` works with any Hugging Face causal model (``cache.py``: the model's own forward and cache) and is faster
+with small Qwen2 and Llama models on the CPU (``bapo.engines.fast``). Both ways share what is in this file: one prefill
+per prompt, one row of the batch for all responses that begin alike, one uniform number per token and inversion of the
+cumulative distribution.
 
 A response depends on (key, prompt key, number of the sample), on the prompt and on the weights, and not on the other
 prompts, their order or the batch size, up to float rounding: a matrix product may round differently in another batch,
@@ -76,7 +76,7 @@ def sample(
         model: a Hugging Face causal language model; it is put into evaluation mode
         prompts: P sequences of at least one token id
         group_size: responses to each prompt
-        prompt_keys: uint64 [P], one number a prompt (``bapo.seeds.key64`` of its id)
+        prompt_keys: uint64 [P], one number per prompt (``bapo.seeds.key64`` of its id)
         key: 64 bits, from (seed, purpose, step)
         parameters: how a token is drawn, and when a response ends
         max_rows: the most responses that are decoded at once; on the CPU CACHE_BYTES bounds them, too
@@ -116,7 +116,7 @@ def sample(
         decoder = decoder_class(model, parameters.max_tokens)
         mixed_lengths = by_hand is not None or pads_left(model)
         views: list[PromptView | None] = [None] * len(prompts)
-        if images is not None:  # a response under way is text, whatever its tokens are
+        if images is not None:  # beginnings are text, even where they hold the id of an image token
             views = [v and v.followed(len(b)) for v, b in zip(look(model, prompts, images), starts, strict=True)]
         parts: list[list[Samples]] = [[] for _ in prompts]
         for start in range(0, group_size, max_rows):

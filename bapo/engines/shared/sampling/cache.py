@@ -1,6 +1,6 @@
 """The state of a decoder: keys and values of each row, and the row that each unfinished response continues.
 
-Keys and values are in the library's own cache, whatever its layers are (full attention, sliding windows, linear
+Keys and values are in the library's own cache, which has layers of every kind (full attention, sliding windows, linear
 attention).
 
 Responses with a common beginning share its computation (:class:`Branches`). All responses to a prompt share the prompt,
@@ -94,12 +94,12 @@ class Decoder:
         return logits
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Feed one token a row, int64 [n]; returns logits [n, vocabulary]."""
+        """Feed one token per row, int64 [n]; returns logits [n, vocabulary]."""
         self.length += 1
         return self._forward(tokens[:, None], self.positions)
 
     def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
-        """Copy the rows ``sources``, as they are, into ``places`` and go on with the first ``rows`` rows."""
+        """Copy the rows ``sources``, as they are, into ``places`` and keep the first ``rows`` rows."""
         order = torch.arange(rows)
         order[torch.from_numpy(places)] = torch.from_numpy(sources)
         order = order.to(self.device)
@@ -125,7 +125,7 @@ class Branch:
     """Describes the next step of a decoder.
 
     sources, places: int64, may be empty; row ``places[i]`` becomes a copy of row ``sources[i]`` as it was
-    rows: the first so many rows go on
+    rows: the number of rows, from the first, that are kept
     tokens: int64 [rows], the token that each row is fed
     """
 
