@@ -84,7 +84,7 @@ def _batch(method: Method, answer: Any, step: int, *_: object) -> Rules:
     yield pairs, "rejected=", answer.rejected, "a list of (Group, reason)"
     yield isinstance(answer.phase, Integral), "phase=", answer.phase, "int"
     yield from _metrics(answer.metrics, RESERVED, Real)
-    if step == 1:  # the first checkpoint comes hours later
+    if step == 1:  # a state that no checkpoint can hold is reported now, not after hours
         for name in method.saved:
             yield hasattr(method, name), "no attribute ", name, "one, since `saved` names it"
         method.state()
