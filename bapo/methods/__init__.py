@@ -1,7 +1,7 @@
 """The methods, a file each: ``bapo/methods/NAME.py`` defines the class behind the name that a user types.
 
-So does ``methods/NAME.py`` of a project, and an entry point ``bapo.methods`` of a package. What several methods share
-is in ``parts/``. Nothing here knows an engine.
+A project's ``methods/NAME.py`` and a package's entry point ``bapo.methods`` define further ones. What several methods
+share is in ``parts/``. Nothing here knows an engine.
 """
 
 from __future__ import annotations
@@ -68,22 +68,16 @@ def show() -> None:
 
 def _class_in(module: ModuleType) -> type[Method]:
     """Return the one method that a file defines. Raises UserError."""
-    values = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
-    classes = [v for v in values if issubclass(v, Method)]
+    types = [value for value in vars(module).values() if isinstance(value, type)]
+    classes = [cls for cls in types if cls.__module__ == module.__name__ and issubclass(cls, Method)]
     if len(classes) != 1:
         raise UserError(f"{module.__file__}: must define one class derived from Method, and has {len(classes)}")
     return classes[0]
 
 
-def _class_of(name: str) -> type[Method]:
-    """Return the class behind a name that has no file in ``experiments/method/``. Raises UserError."""
-    own = name in project.methods()
-    return _class_in(project.module(f"methods/{name}.py", f"method={name}")) if own else get(name)
-
-
 def get(algorithm: str) -> type[Method]:
     """Return the class of an algorithm. Raises UserError listing the names that exist."""
-    name = next((name for name, own in _ALGORITHMS.items() if own == algorithm), algorithm)
+    name = next((name for name, value in _ALGORITHMS.items() if value == algorithm), algorithm)
     if name in _built_in():
         return _class_in(import_module(f"{__name__}.{name}"))
     if entry := _installed(tuple(sys.path)).get(name):
@@ -105,8 +99,8 @@ def _sound(cls: type[Method], file: str) -> type[Method]:
     except ValidationError as error:
         raise refused(error, file, f"{cls.__name__}.Config") from None
     hooks = [name for name in dir(Method) if not name.startswith("_")]
-    own = {name for each in cls.__mro__ if not each.__module__.startswith("bapo.") for name in vars(each)}
-    for name in sorted(own.difference(dir(Method))):
+    attributes = {name for each in cls.__mro__ if not each.__module__.startswith("bapo.") for name in vars(each)}
+    for name in sorted(attributes.difference(dir(Method))):
         if not name.startswith("_") and get_close_matches(name, hooks, 1, 0.85):
             raise UserError(unknown(f"{file}: {cls.__name__}.{name}", "no such hook", name, hooks))
     return cls
@@ -114,19 +108,21 @@ def _sound(cls: type[Method], file: str) -> type[Method]:
 
 def node_of(name: str) -> dict[str, Any]:
     """Return what a configuration says of a method without a file in ``experiments/method/``. Raises UserError."""
-    cls, algorithm = _class_of(name), _ALGORITHMS.get(name, name)
     if name in project.methods():
+        cls = _class_in(project.module(f"methods/{name}.py", f"method={name}"))
         algorithm = f"methods/{name}.py:{cls.__name__}"
-    usual = get(algorithm).Config()
-    values = {key: value for key, value in cls.Config() if value != getattr(usual, key)}
+    else:
+        cls, algorithm = get(name), _ALGORITHMS.get(name, name)
+    defaults = get(algorithm).Config()
+    values = {key: value for key, value in cls.Config() if value != getattr(defaults, key)}
     return {"algorithm": algorithm, "name": name, "title": cls.title or name} | values
 
 
 def defaults(algorithm: str) -> dict[str, Any]:
     """Return the options of an algorithm where a configuration says nothing else. Raises UserError as get does."""
     cls = get(algorithm)
-    own = {"algorithm": algorithm, "name": algorithm, "title": cls.title, "kind": cls.kind}
-    return cls.Config().model_dump() | own
+    names_and_kind = {"algorithm": algorithm, "name": algorithm, "title": cls.title, "kind": cls.kind}
+    return cls.Config().model_dump() | names_and_kind
 
 
 def revision(algorithm: str) -> list[object]:

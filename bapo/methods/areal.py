@@ -22,4 +22,3 @@ class AReaL(GRPOStale, Decoupled):
     title = "+AReaL"
     summary = "rollouts eta steps ahead of the updates, decoupled PPO loss"
     source = "Fu et al. 2505.24298"
-    cost = "1 x rollouts"

@@ -36,7 +36,6 @@ class ARPO(Method):
     kind = "off"
     summary = "a stored correct response takes a place in groups that are all wrong"
     source = "Lu et al. 2505.16282; dvlab-research/ARPO"
-    cost = "1 x rollouts"
 
     def __init__(self, config: ARPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
@@ -44,24 +43,24 @@ class ARPO(Method):
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         rng = self.random("arpo", step)
-        groups = [self._helped(group, rng) for group in fresh]
+        groups = [self._with_stored(group, rng) for group in fresh]
         for group in fresh:
             correct = np.flatnonzero(group.rewards > self.config.positive)
             if len(correct):
                 self.kept.extend([group.select(correct)])
-        return Batch(
-            groups, metrics={"replayed_responses": sum(a is not b for a, b in zip(groups, fresh, strict=True))}
-        )
+        replayed = sum(g.off_policy is not None for g in groups)
+        return Batch(groups, metrics={"replayed_responses": replayed})
 
-    def _helped(self, group: Group, rng: np.random.Generator) -> Group:
+    def _with_stored(self, group: Group, rng: np.random.Generator) -> Group:
+        """Return the group, if it failed with a stored correct response in the first place, else as it is."""
         failed = group.rewards.std() < self.config.max_std and group.mean < self.config.max_mean
         stored = self.kept.of(group.prompt.id) if failed else []
         if not stored:
             return group
-        helper, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
+        response, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
         return replace(
             group,
-            rewards=np.concatenate([helper.rewards, rest.rewards]),
-            samples=Samples.concatenate([helper.samples, rest.samples]),
+            rewards=np.concatenate([response.rewards, rest.rewards]),
+            samples=Samples.concatenate([response.samples, rest.samples]),
             off_policy=np.arange(group.size) == 0,
         )

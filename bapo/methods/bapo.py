@@ -14,7 +14,7 @@ from bapo.algorithm.batch import linear_threshold, next_average_reward, online_f
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Phase, Sampler, Share, State, Tensor, due
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Phase, Sampler, Share, State, Tensor, draw_groups, due
 
 Span = Annotated[list[Share], Field(min_length=2, max_length=2)]  # [low, high]
 Groups = list[Group]
@@ -158,8 +158,8 @@ class BAPO(Method):
             failed: re-evaluated groups that X2 does not admit
             metrics: further numbers of the step
         """
-        kept = {id(g) for g in x1}
-        rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in kept]
+        x1_ids = {id(g) for g in x1}
+        rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in x1_ids]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
         metrics |= {"r_tot": self.average_reward or 0.0, "reevaluated_prompts": len(x2) + len(failed)}
         metrics |= {"bad_buffer": len(self.bad), "high_buffer": len(self.high)}
@@ -206,13 +206,13 @@ class BAPO(Method):
             room: places that X1 and X2 leave in the batch, maybe none
             x1: the fresh groups in the batch, which may be stored already
         """
-        taken = {g.key for g in x1}
-        pool = [g for g in self.replayable(c2, c3) if g.key not in taken]
+        x1_keys = {g.key for g in x1}
+        pool = [g for g in self.replayable(c2, c3) if g.key not in x1_keys]
         count = max(0, min(len(pool), room))
-        chosen = [pool[i] for i in sorted(self.random("x3", step).choice(len(pool), size=count, replace=False))]
+        x3 = draw_groups(pool, count, self.random("x3", step))
         if self.config.remove_replayed:
-            self.high.remove(chosen)
-        return self.replayed(chosen)
+            self.high.remove(x3)
+        return self.replayed(x3)
 
     def replayable(self, c2: float, c3: float) -> Groups:
         """Return the stored groups that X3 draws from."""

@@ -21,7 +21,7 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.methods.bapo import BAPO, NO_SIGNAL, BAPOConfig, Groups, Span
-from bapo.methods.base import Batch, Phase, Sampler, State, Tensor
+from bapo.methods.base import Batch, Phase, Sampler, State, Tensor, draw_groups
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
 QUOTA_SHARE, QUOTA_STD = 0.75, 2.0  #: X1's share of all responses at most; standard deviation in bins of 1/G (d)
@@ -84,21 +84,21 @@ class BAPOCode(BAPO):
         x1 = self.filtered_fresh(step, fresh)
         room = self.batch_size - -(-sum(g.size for g in x1) // fresh[0].size)  # X1 holds parts of groups
         x2, failed = self.improved_hard(step, sampler)
-        crowded: Groups = []
+        surplus: Groups = []
         if len(x2) > room:  # promoted_to_take = min(available_promoted, remaining_needed)
-            chosen = sorted(self.random("x2", step).choice(len(x2), size=max(0, room), replace=False))
-            crowded = [g for i, g in enumerate(x2) if i not in chosen]
-            x2 = [x2[i] for i in chosen]
+            improved = x2
+            x2 = draw_groups(improved, max(0, room), self.random("x2", step))
+            surplus = [g for g in improved if g not in x2]
         self.store(fresh, c2, c3)
         x3 = self.high_quality(step, c2, c3, room - len(x2), x1)
         self.store_high(x2, c2, c3)  # (f) collect_data(promoted_batch_filtered)
         self._note_scores(fresh, x2)
         x2 = [replace(g, weight=self.config.x2_weight) for g in x2]
         batch = self.batch(fresh, x1, x2, x3, failed, c2=c2, c3=c3)
-        parts = {g.key for g in x1}
-        batch.rejected = [(g, why) for g, why in batch.rejected if why != NO_SIGNAL or g.key not in parts]
-        batch.rejected += [(g, "batch full") for g in crowded]
-        batch.metrics["reevaluated_prompts"] += len(crowded)
+        x1_keys = {g.key for g in x1}
+        batch.rejected = [(g, why) for g, why in batch.rejected if why != NO_SIGNAL or g.key not in x1_keys]
+        batch.rejected += [(g, "batch full") for g in surplus]
+        batch.metrics["reevaluated_prompts"] += len(surplus)
         return batch
 
     # ------------------------------------------------------------------ the three parts
@@ -154,7 +154,7 @@ class BAPOCode(BAPO):
         return {g.key: g.mean for g in self.high} | {(e.prompt.id, e.step): mean_of(e) for e in self.bad}
 
     def _note_scores(self, fresh: Groups, x2: Groups) -> None:
-        """Take down the means that no buffer holds, and the latest means."""
+        """Add the means that no buffer holds to ``unstored``, and set the latest means of this step's groups."""
         stored = self._stored(lambda entry: entry.latest)
         others = [g.mean for g in fresh if g.key not in stored]
         self.unstored = (self.unstored[0] + sum(others), self.unstored[1] + len(others))
@@ -179,8 +179,10 @@ class BAPOCode(BAPO):
         return losses.low_variance_kl(inputs.logprobs, self.old_logprobs(inputs))
 
     def units(self, groups: Groups) -> list[Groups]:
-        """Put parts of groups together to as many responses as a whole group has, at least: a mini-batch counts both
-        as one (the code cuts its batch by responses)."""
+        """Join parts of groups until each unit has at least as many responses as a whole group.
+
+        A mini-batch counts both as one. The authors' code cuts its batch by responses.
+        """
         whole = max((g.size for g in groups), default=0)
         units: list[Groups] = []
         for group in groups:
@@ -234,8 +236,7 @@ def quota_filter(groups: list[Group], share: float, std: float, rng: np.random.G
     for level, quota in zip(levels, quotas, strict=True):
         responses = [(n, i) for n, g in enumerate(groups) if bins[n] == level for i in range(g.size)]
         count = min(quota, len(responses))
-        for at in rng.choice(len(responses), size=count, replace=False):
-            n, i = responses[at]
+        for index in rng.choice(len(responses), size=count, replace=False):
+            n, i = responses[index]
             drawn.setdefault(n, []).append(i)
-    reduced = [groups[n].select(sorted(index)) for n, index in sorted(drawn.items())]
-    return reduced or list(groups)
+    return [groups[n].select(sorted(responses)) for n, responses in sorted(drawn.items())] or list(groups)

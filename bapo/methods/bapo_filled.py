@@ -9,6 +9,8 @@ from bapo.methods.bapo_x1 import BAPOWithX1Only
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.dapo import DAPOConfig, dynamic_sampling
 
+MOST_BATCHES = DAPOConfig().max_generation_batches  #: that are generated in a step
+
 
 class BAPOFilled(BAPOWithX1Only):
     """X1 filled up by dynamic sampling, as DAPO's batch: the most that X2 and X3 could add by filling the batch.
@@ -29,11 +31,11 @@ class BAPOFilled(BAPOWithX1Only):
 
     @property
     def most_generated(self) -> float:
-        return DAPOConfig().max_generation_batches
+        return MOST_BATCHES
 
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
-        keep, most = partial(self.filtered_fresh, step), DAPOConfig().max_generation_batches
-        groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, most, policy="rollout")
+        keep = partial(self.filtered_fresh, step)
+        groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, MOST_BATCHES, policy="rollout")
         batch = self.batch(drawn, groups, [], [], [])
         batch.groups, surplus = groups[: self.batch_size], groups[self.batch_size :]
         batch.rejected += [(g, "batch full") for g in surplus]

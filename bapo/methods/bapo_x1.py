@@ -18,4 +18,3 @@ class BAPOWithX1Only(BAPOWithoutX2, BAPOWithoutX3):
     title = "+BAPO, X1 only"
     summary = "control: BAPO's stale sampling, filter, clip interval and KL, without its buffers"
     source = "control of paper eq. 5"
-    cost = "1 x rollouts, fewer updates"

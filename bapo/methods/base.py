@@ -195,8 +195,8 @@ class MethodConfig(Part):
 
         Raises UserError for another ``kl_to`` than the method's own where the method's coefficient is 0.
         """
-        of_setting = {"kl_coef": 0.0 if self.kl_to == "none" else train.kl_coef, "entropy_coef": train.entropy_coef}
-        options = self.model_copy(update={key: v for key, v in of_setting.items() if getattr(self, key) is None})
+        values = {"kl_coef": 0.0 if self.kl_to == "none" else train.kl_coef, "entropy_coef": train.entropy_coef}
+        options = self.model_copy(update={key: v for key, v in values.items() if getattr(self, key) is None})
         changed = self.kl_to not in ("none", type(self).model_fields["kl_to"].default)
         if changed and self.kl_coef == 0 and train.kl_coef:  # a setting without a KL takes it from every method
             raise wrong(None, "method.kl_to", self.kl_to, "it has no effect with kl_coef=0; set method.kl_coef, too")
@@ -213,6 +213,11 @@ class WithoutKL(MethodConfig):
 
     kl_to: KL = "none"
     kl_coef: NonNegativeFloat | None = 0.0
+
+
+def draw_groups(groups: list[Group], count: int, rng: np.random.Generator) -> list[Group]:
+    """Draw ``count`` of the groups without replacement, in the order of ``groups``."""
+    return [groups[i] for i in sorted(rng.choice(len(groups), size=count, replace=False))]
 
 
 def due(step: int, every: int, phase: str) -> bool:

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from bapo.algorithm.batch import informative
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, Sampler, WithoutKL
+from bapo.methods.base import Batch, Method, Sampler, WithoutKL, draw_groups
 
 
 class RolloutReplayConfig(WithoutKL):
@@ -51,9 +51,8 @@ class RolloutReplay(Method):
         replayed: list[Group] = []
         if step > self.config.first_steps:
             count = min(self.batch_size - self.generated, len(self.kept))
-            chosen = self.random("rollout replay", step).choice(len(self.kept), size=count, replace=False)
-            replayed = self.replayed([self.kept[i] for i in sorted(chosen)]) if count else []
+            replayed = self.replayed(draw_groups(self.kept, count, self.random("rollout replay", step)))
         newest = {g.prompt.id: g for g in fresh}
         others = [g for g in self.kept if g.prompt.id not in newest]
         self.kept = (others + [g for g in newest.values() if informative(g)])[-self.capacity :]
-        return Batch(list(fresh) + replayed, metrics={"replay_buffer": len(self.kept)})
+        return Batch(fresh + replayed, metrics={"replay_buffer": len(self.kept)})

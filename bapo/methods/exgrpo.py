@@ -73,14 +73,14 @@ class ExGRPO(MixedMethod):
         count = min(len(self.correct), int(self.config.experience_ratio * self.batch_size)) if self.mixing else 0
         names = self.questions(step, count)
         self.chosen = self._surest(names, sampler)
-        drawn: list[Prompt] = []
-        for attempt in range(TRIES):
-            more = sampler.draw(self.batch_size - count - len(drawn))
-            again = attempt == TRIES - 1
-            drawn += [p for p in more if again or (p.id not in self.retired and p.id not in self.chosen)]
-            if len(drawn) == self.batch_size - count:
+        size, prompts = self.batch_size - count, list[Prompt]()
+        for attempt in range(1, TRIES + 1):
+            more = sampler.draw(size - len(prompts))
+            unused = [p for p in more if p.id not in self.retired and p.id not in self.chosen]
+            prompts += more if attempt == TRIES else unused
+            if len(prompts) == size:
                 break
-        return [g.prompt for g in self.chosen.values()] + drawn
+        return [g.prompt for g in self.chosen.values()] + prompts
 
     def questions(self, step: int, count: int) -> list[str]:
         """Draw ``count`` of the questions with kept responses."""
@@ -99,10 +99,10 @@ class ExGRPO(MixedMethod):
 
     def _surest(self, names: list[str], sampler: Sampler) -> dict[str, Group]:
         """Return each question's kept response with the highest mean log-probability under the current policy."""
-        kept = [self.kept.of(name) for name in names]
-        together = [merge(responses) for responses in kept]
+        stored = [self.kept.of(name) for name in names]
+        merged = [merge(responses) for responses in stored]
         surest = {}
-        for name, responses, group, logprobs in zip(names, kept, together, sampler.score(together), strict=True):
+        for name, responses, group, logprobs in zip(names, stored, merged, sampler.score(merged), strict=True):
             entropy = -logprobs.sum(1, dtype=np.float64) / group.samples.lengths
             surest[name] = responses[int(np.argmin(entropy))]
         return surest
@@ -145,11 +145,11 @@ class ExGRPO(MixedMethod):
             self.kept.forget(name)
         elif self.mixing and informative(group):
             self.correct[name] = round(float(group.rewards.sum(dtype=np.float64)))
-            known = {_text(g) for g in self.kept.of(name)}
+            texts = {_text(g) for g in self.kept.of(name)}
             for i in np.flatnonzero((group.rewards == 1) & ~group.replayed):
                 response = group.select([int(i)])
-                if _text(response) not in known:
-                    known.add(_text(response))
+                if _text(response) not in texts:
+                    texts.add(_text(response))
                     self.kept.extend([replace(response, off_policy=None, version=version)])
 
     # ------------------------------------------------------------------ in each mini-batch
@@ -162,16 +162,20 @@ class ExGRPO(MixedMethod):
 
 
 def allocate(count: int, weights: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return how many questions each bucket gives, int64 [buckets]: a multinomial draw, whose excess over a bucket's
-    size goes to others at random by their weights (``WeightedBucketSampler.sample``).
+    """Return how many questions each bucket gives, int64 [buckets], by ``WeightedBucketSampler.sample``.
 
-    weights: float [buckets]; sizes: questions a bucket, at least ``count`` in all.
+    The draw is multinomial. What exceeds a bucket's size goes to other buckets at random by their weights.
+
+    Args:
+        count: questions that are drawn
+        weights: float [buckets]
+        sizes: questions in each bucket, at least ``count`` in all
+        rng: draws
     """
     if not count:
         return np.zeros(len(sizes), dtype=np.int64)
     weights = np.maximum(weights, np.finfo(np.float64).tiny)  # buckets far from the middle of large groups underflow
-    wanted = rng.multinomial(count, weights / weights.sum())
-    counts = np.minimum(wanted, sizes)
+    counts = np.minimum(rng.multinomial(count, weights / weights.sum()), sizes)
     for _ in range(int(count - counts.sum())):
         open_weights = np.where(counts < sizes, weights, 0.0)
         counts[rng.choice(len(counts), p=open_weights / open_weights.sum())] += 1

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, draw_groups
 
 
 class FIFOReplayConfig(MethodConfig):
@@ -50,8 +50,7 @@ class FIFOReplay(Method):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         self.kept = [*self.kept, *fresh][-self.config.horizon * self.generated :]
         count = min(self.batch_size, len(self.kept))
-        chosen = self.random("fifo replay", step).choice(len(self.kept), size=count, replace=False)
-        groups = [self.kept[i] for i in sorted(chosen)]
+        groups = draw_groups(self.kept, count, self.random("fifo replay", step))
         return Batch(
             [g.as_origin(FRESH if g.step == step else REPLAYED) for g in groups],
             metrics={"replay_buffer": len(self.kept), "replay_age": float(np.mean([step - g.step for g in groups]))},

@@ -44,12 +44,12 @@ class FreshPER(Method):
     cost = "1 x rollouts, 2 x updates"
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        replayed = self._drawn(step) if len(self.kept) >= self.batch_size else []
+        replayed = self._draw(step) if len(self.kept) >= self.batch_size else []
         self.kept = [*self.kept, *fresh][-self.config.capacity :]
         age = float(np.mean([step - g.step for g in replayed])) if replayed else 0.0
         return Batch([*fresh, *replayed], metrics={"replay_buffer": len(self.kept), "replay_age": age})
 
-    def _drawn(self, step: int) -> list[Group]:
+    def _draw(self, step: int) -> list[Group]:
         """Draw groups, with the weights of their losses."""
         c, count = self.config, self.config.replays * self.batch_size
         chances = self.chances(step)
@@ -57,8 +57,8 @@ class FreshPER(Method):
         chosen = np.searchsorted(np.cumsum(chances), shares).clip(max=len(chances) - 1)
         beta = c.correction + (1 - c.correction) * min(1.0, step / c.correction_steps)
         weights = (len(chances) * chances[chosen]) ** -beta
-        drawn = zip(chosen, weights / weights.max(), strict=True)
-        return [replace(self.kept[i], origin=REPLAYED, weight=float(w)) for i, w in drawn]
+        weights /= weights.max()
+        return [replace(self.kept[i], origin=REPLAYED, weight=float(w)) for i, w in zip(chosen, weights, strict=True)]
 
     def chances(self, step: int) -> np.ndarray:
         """Return P of each stored group, float64 [n]."""

@@ -30,9 +30,9 @@ class M2PO(GRPOStale):
     the mean of their (log r)^2 is at most tau there is no clip. Otherwise c is the largest |log r| among them that, as
     a cap on all of them, leaves a mean below tau. The paper has a mask: a token behind the clip has no gradient either.
 
-    Read: compute_m2po_policy_loss in verl/trainer/ppo/core_algos.py of Infini-AI-Lab/M2PO at af54a3e, its helpers, its
-    caller and the scripts. That the clip is never tighter than [0.7, 1.5] is the function's default. The caller passes
-    None where the configuration names no such floor, and the scripts name none.
+    This follows compute_m2po_policy_loss in verl/trainer/ppo/core_algos.py of Infini-AI-Lab/M2PO at af54a3e, with its
+    helpers, its caller and the scripts. That the clip is never tighter than [0.7, 1.5] is the function's default. The
+    caller passes None where the configuration names no such floor, and the scripts name none.
 
     The code decides in each micro-batch of each GPU, and so does this class. Unlike for all other methods, a smaller
     train.micro_batch_size gives other numbers, and so do in verl other GPUs: their number and memory, and flash-attn.
@@ -44,7 +44,6 @@ class M2PO(GRPOStale):
     title = "+M2PO"
     summary = "responses 4 steps old; a clip as wide as the second moment of log pi_theta / alpha allows"
     source = "Zheng et al. 2510.01161; Infini-AI-Lab/M2PO"
-    cost = "1 x rollouts"
     judges_micro_batches = True
 
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
@@ -65,6 +64,6 @@ def largest_cap(squares: Tensor, mean: float) -> float:
     values = squares.double().sort().values
     if not count or float(values.mean()) <= mean:
         return math.inf
-    above = count - values.new_ones(count).cumsum(0)  # how many are behind each
+    above = count - values.new_ones(count).cumsum(0)  # how many follow each value
     fitting = int((values.cumsum(0) + values * above < mean * count).sum())
     return math.sqrt(float(values[fitting - 1])) if fitting else 0.0

@@ -53,11 +53,11 @@ class PartialRollouts(Method):
         return sampler.draw(max(1, self.batch_size - len(self.kept)))
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        before = [g.samples.lengths.copy() for g in self.kept]
+        lengths = [g.samples.lengths.copy() for g in self.kept]
         resumed = sampler.resume(self.kept) if self.kept else []
-        started = [replace(g, earlier=tokens) for g, tokens in zip(resumed, before, strict=True)] + list(fresh)
+        started = [replace(g, earlier=length) for g, length in zip(resumed, lengths, strict=True)] + fresh
         self.kept = [replace(g, earlier=None) for g in started if not g.finished]
-        groups = [replace(g, unfinished=None) for g in started if g.finished]  # like any other from now on
+        groups = [replace(g, unfinished=None) for g in started if g.finished]  # from now on like any other group
         tokens = sum(int(g.samples.lengths.sum()) for g in groups)
         earlier = sum(int(g.earlier.sum()) for g in groups if g.earlier is not None)
         return Batch(

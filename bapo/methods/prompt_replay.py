@@ -38,7 +38,7 @@ class PromptReplay(Method):
 
     def __init__(self, config: PromptReplayConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.buffer: dict[str, tuple[float, int, int]] = {}  # prompt id -> pass rate, step of it, times it came back
+        self.buffer: dict[str, tuple[float, int, int]] = {}  # prompt id -> pass rate, its step, times it came back
         self.prompts: dict[str, Prompt] = {}
         self.chosen: list[str] = []
 
@@ -47,9 +47,9 @@ class PromptReplay(Method):
         ready = [name for name, (_, last, uses) in self.buffer.items() if step - last >= c.cooldown and uses < c.uses]
         count = min(len(ready), int(c.share * self.batch_size))
         fresh = sampler.draw(self.batch_size - count)
-        drawn = {p.id for p in fresh}
+        fresh_ids = {p.id for p in fresh}
         ready.sort(key=lambda name: abs(self.buffer[name][0] - 0.5))
-        self.chosen = [name for name in ready if name not in drawn][:count]
+        self.chosen = [name for name in ready if name not in fresh_ids][:count]
         return [self.prompts[n] for n in self.chosen] + fresh + sampler.draw(count - len(self.chosen))
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:

@@ -47,7 +47,7 @@ class ReLIFT(MixedMethod):
         supervised: list[Group] = []
         if len(self.kept) >= self.capacity:
             supervised, self.kept = self.kept[: self.capacity], self.kept[self.capacity :]
-        return Batch(list(fresh) + supervised, metrics={"demonstrations": len(supervised), "buffered": len(self.kept)})
+        return Batch(fresh + supervised, metrics={"demonstrations": len(supervised), "buffered": len(self.kept)})
 
     # ------------------------------------------------------------------ in each mini-batch
     def separate(self, group: Group) -> int:

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Tensor
+from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Tensor, draw_groups
 
 
 class ReMixConfig(MethodConfig):
@@ -55,22 +55,16 @@ class ReMix(Method):
         return min(wanted, len(self.kept)) if self._mixes(step) else 0
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
-        self._forget(step)
+        # only the groups of the N policies before this step's stay, and none after T
+        first = step - self.config.policies if self._mixes(step) else step
+        self.kept = [g for g in self.kept if g.step >= first]
         return sampler.draw(self.batch_size - self._replays(step))
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        self._forget(step)
-        count = self._replays(step)
-        chosen = sorted(self.random("remix", step).choice(len(self.kept), size=count, replace=False)) if count else []
-        replayed = self.replayed([self.kept[i] for i in chosen])
+        replayed = self.replayed(draw_groups(self.kept, self._replays(step), self.random("remix", step)))
         if self._mixes(step):
             self.kept += fresh
-        return Batch(list(fresh) + replayed, metrics={"recent": len(self.kept)})
-
-    def _forget(self, step: int) -> None:
-        """Keep only the groups of the N policies before this step's, and none after T."""
-        first = step - self.config.policies if self._mixes(step) else step
-        self.kept = [g for g in self.kept if g.step >= first]
+        return Batch(fresh + replayed, metrics={"recent": len(self.kept)})
 
     def passes(self, step: int) -> int:
         return self.config.update_to_data if self._mixes(step) else 1

@@ -77,7 +77,7 @@ class RePO(Method):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         replayed = [g for g in (self._retrieve(group) for group in fresh) if g is not None]
         self.kept.extend(fresh)
-        return Batch(list(fresh) + replayed, metrics={"replayed_responses": sum(g.size for g in replayed)})
+        return Batch(fresh + replayed, metrics={"replayed_responses": sum(g.size for g in replayed)})
 
     def _retrieve(self, group: Group) -> Group | None:
         cached = self.kept.of(group.prompt.id)
