@@ -1,4 +1,4 @@
-"""Whether two answers are the same, part by part. What needs algebra is asked of ``algebra``, given by the caller."""
+"""Compares two answers part by part. What needs algebra goes to ``algebra``, which the caller gives."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class NeedsAlgebra(Exception):
     """The comparison cannot be settled without computer algebra."""
 
 
-def ask(gold: str, answer: str) -> bool:
-    """Raise NeedsAlgebra: the ``algebra`` of a caller that has none."""
+def no_algebra(gold: str, answer: str) -> bool:
+    """Raise NeedsAlgebra. This is the ``algebra`` of a caller that has none."""
     raise NeedsAlgebra
 
 
-def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
+def same(gold: Form, answer: Form, algebra: Algebra = no_algebra) -> bool:
     """Return whether ``answer`` is ``gold``. Lists and sets are unordered, tuples ordered; the tests show the rest.
 
     Raises what ``algebra`` raises.
@@ -40,27 +40,28 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
         return same(gold, bare, algebra) and all(_true(step, bare, algebra) for step in answer.steps)
     if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
         return True
-    if answer.told is not None and same(gold, answer.told, algebra):
+    if answer.alone is not None and same(gold, answer.alone, algebra):
         return True
     if not units.same(gold.unit, answer.unit):
         return False
     if gold.percent != answer.percent:
         # 50% is right where 50 was meant and where 0.5 was
-        without_sign = replace(gold, percent=False), replace(answer, percent=False)
-        return same(*without_sign, algebra) or _hundredth(gold, answer, algebra)
-    if {gold.kind, answer.kind} & {"equation"}:
+        if same(replace(gold, percent=False), replace(answer, percent=False), algebra):
+            return True
+        hundredth = _hundredth(gold if gold.percent else answer)
+        if hundredth is None:
+            return False
+        return same(hundredth, answer, algebra) if gold.percent else same(gold, hundredth, algebra)
+    kinds = (gold.kind, answer.kind)
+    if "equation" in kinds:
         return _equations(gold, answer, algebra)
     if gold.other is not None and answer.other is not None and gold.kind != answer.kind:
         readings = (gold.other, replace(answer, other=None)), (replace(gold, other=None), answer.other)
         return any(same(*pair, algebra) for pair in readings)
-    for form, other in ((gold, answer), (answer, gold)):
-        collection = ("list", "set", "tuple")
-        if form.other is not None and other.kind in (collection if form.kind == "number" else ("number",)):
-            swapped = (form.other, other) if form is gold else (other, form.other)
-            return same(*swapped, algebra)
-        if form.kind in ("list", "set") and len(form.parts) == 1 and other.kind not in ("list", "set"):
-            return same(*((form.parts[0], other) if form is gold else (other, form.parts[0])), algebra)
-    kinds = (gold.kind, answer.kind)
+    if (reading := _reading(gold, answer.kind)) is not None:
+        return same(reading, answer, algebra)
+    if (reading := _reading(answer, gold.kind)) is not None:
+        return same(gold, reading, algebra)
     if kinds == ("number", "number"):
         return numbers.agree(gold.number, answer.number)  # type: ignore[arg-type]
     if "choice" in kinds or "text" in kinds:
@@ -74,6 +75,17 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
     if set(kinds) & {"list", "set", "tuple"}:
         return _collections(gold, answer, algebra)
     return _expressions(gold, answer, algebra)
+
+
+def _reading(form: Form, kind: str) -> Form | None:
+    """Return how else ``form`` reads where the other form is of this kind; None where it does not.
+
+    A text with two readings gives the second, and a list of one part that part.
+    """
+    if form.other is not None and kind in (("list", "set", "tuple") if form.kind == "number" else ("number",)):
+        return form.other
+    one_part = form.kind in ("list", "set") and len(form.parts) == 1
+    return form.parts[0] if one_part and kind not in ("list", "set") else None
 
 
 def _true(step: Form, last: Form, algebra: Algebra) -> bool:
@@ -90,18 +102,15 @@ def _true(step: Form, last: Form, algebra: Algebra) -> bool:
         return True
 
 
-def _hundredth(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    """Compare the hundredth of the one that carries a percent sign with the other."""
-    form, other = (gold, answer) if gold.percent else (answer, gold)
+def _hundredth(form: Form) -> Form | None:
+    """Return the hundredth of a number or an expression, without its percent sign; None for any other form."""
     if form.number is not None:
         value = form.number._replace(value=form.number.value / 100)
-        form = replace(form, kind="number", number=value, percent=False, text=f"{form.text}/100")
-    elif form.kind == "expression":
+        return replace(form, kind="number", number=value, percent=False, text=f"{form.text}/100")
+    if form.kind == "expression":
         latex = rf"\frac{{{form.latex}}}{{100}}"
-        form = replace(form, latex=latex, text=latex, percent=False)
-    else:
-        return False
-    return same(*((form, other) if gold.percent else (other, form)), algebra)
+        return replace(form, latex=latex, text=latex, percent=False)
+    return None
 
 
 def _expressions(gold: Form, answer: Form, algebra: Algebra) -> bool:
@@ -109,8 +118,7 @@ def _expressions(gold: Form, answer: Form, algebra: Algebra) -> bool:
         return True
     if _literal(gold) or _literal(answer):
         return False  # numerals in another base are names: 52_8 is neither 52 nor 42
-    letters = [re.fullmatch(r"[a-zA-Z]", form.text) for form in (gold, answer)]
-    if all(letters):
+    if all(re.fullmatch(r"[a-zA-Z]", form.text) for form in (gold, answer)):
         return False  # two different variables
     return algebra(gold.latex, answer.latex)
 
@@ -124,8 +132,7 @@ def _words(gold: Form, answer: Form) -> bool:
     if "choice" in (gold.kind, answer.kind):
         if gold.kind == answer.kind:
             return gold.text == answer.text
-        other = answer if gold.kind == "choice" else gold
-        choice = gold if gold.kind == "choice" else answer
+        choice, other = (gold, answer) if gold.kind == "choice" else (answer, gold)
         if other.text.upper() != choice.text:
             return False
         # a bare capital may be a variable, and e, f, i are not E, F, I; a small letter answers a choice
@@ -147,7 +154,7 @@ def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
         if len(gold.parts) != len(answer.parts):
             return False
         if "time" in (gold.name, answer.name):
-            return _ordered(gold.parts, answer.parts, ask)
+            return _ordered(gold.parts, answer.parts, no_algebra)
         values = [[p.number.value if p.number else None for p in form.parts] for form in (gold, answer)]
         if all(v for row in values for v in row):
             return len({g / a for g, a in zip(*values, strict=True)}) == 1
@@ -177,16 +184,16 @@ def _ordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra)
 
 
 def _unordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
-    """Return whether every part of one has an equal of its own in the other; repeated parts count."""
+    """Return whether the parts of one can be paired with equal parts of the other; repeated parts count."""
     if len(gold) != len(answer):
         return False
     left = list(answer)
-    # what is settled without algebra first: a pass over n^2 pairs must stay cheap
-    unmatched = [part for part in gold if not _taken(left, partial(_cheaply, part))]
-    return all(_taken(left, partial(same, part, algebra=algebra)) for part in unmatched)
+    # pairs that need no algebra come first, because a pass over n^2 pairs must stay cheap
+    unmatched = [part for part in gold if not _take(left, partial(_same_without_algebra, part))]
+    return all(_take(left, partial(same, part, algebra=algebra)) for part in unmatched)
 
 
-def _taken(left: list[Part], fits: Callable[[Part], bool]) -> bool:
+def _take(left: list[Part], fits: Callable[[Part], bool]) -> bool:
     """Take the first part that fits out of ``left``; return whether there is one."""
     index = next((i for i, part in enumerate(left) if fits(part)), None)
     if index is not None:
@@ -194,7 +201,7 @@ def _taken(left: list[Part], fits: Callable[[Part], bool]) -> bool:
     return index is not None
 
 
-def _cheaply(gold: Form, answer: Form) -> bool:
+def _same_without_algebra(gold: Form, answer: Form) -> bool:
     try:
         return same(gold, answer)
     except NeedsAlgebra:
@@ -227,11 +234,9 @@ def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
             if gold.parts[0].kind in ("number", "list", "set", "tuple"):
                 return False
         return algebra(gold.latex, answer.latex)
-    equation, other = (gold, answer) if gold.kind == "equation" else (answer, gold)
-    if not equation.name or other.kind == "relation":
-        return False
-    right = equation.parts[0]
-    return same(*((right, other) if equation is gold else (other, right)), algebra)
+    if gold.kind == "equation":
+        return bool(gold.name) and answer.kind != "relation" and same(gold.parts[0], answer, algebra)
+    return bool(answer.name) and gold.kind != "relation" and same(gold, answer.parts[0], algebra)
 
 
 def _same_name(a: str, b: str) -> bool:
@@ -259,14 +264,14 @@ def _ranges(gold: Form, answer: Form, algebra: Algebra) -> bool:
     if gold.kind == answer.kind == "relation" and _variable(gold) != _variable(answer):
         return False
     left = list(pieces[1])
-    fit = (_taken(left, partial(_same_bounds, piece, algebra=algebra)) for piece in pieces[0])
+    fit = (_take(left, partial(_same_bounds, piece, algebra=algebra)) for piece in pieces[0])
     return len(pieces[0]) == len(left) and all(fit)
 
 
 def _intervals(form: Form) -> list[Bounds] | None:
     several = form.kind == "union" or (form.kind == "list" and all(p.kind == "relation" for p in form.parts))
     parts = form.parts if several else (form,)
-    bounds = [found for part in parts if (found := _bounds(part)) is not None]
+    bounds = [ends for part in parts if (ends := _bounds(part)) is not None]
     return bounds if len(bounds) == len(parts) else None
 
 

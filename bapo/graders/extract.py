@@ -1,4 +1,4 @@
-"""Where the answer stands in a response: the last balanced ``\\boxed{}`` outside the thinking."""
+"""Finds the answer in a response: the last balanced ``\\boxed{}`` outside the thinking."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _CUT_OFF = re.compile(r"\\(?:b|bo|box|boxe|boxed|f|fb|fbo|fbox)\s*\Z")
 def without_thinking(response: str) -> str:
     """Return what follows the last ``</think>``, up to a ``<think>`` that is never closed.
 
-    Only the end tag may stand in a response (chat templates open the thinking in the prompt), so a start tag is not
-    asked for.
+    Only the end tag may stand in a response (chat templates open the thinking in the prompt), so no start tag is
+    required.
     """
     return response.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def last_tagged(response: str) -> str | None:
     """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one."""
-    spoken = without_thinking(response)
-    end = spoken.rfind("</answer>")
-    start = spoken.rfind("<answer>", 0, max(end, 0))
-    return None if start < 0 else spoken[start + len("<answer>") : end]
+    reply = without_thinking(response)
+    end = reply.rfind("</answer>")
+    start = reply.rfind("<answer>", 0, max(end, 0))
+    return None if start < 0 else reply[start + len("<answer>") : end]
 
 
 def last_box(response: str) -> str | None:
@@ -52,9 +52,9 @@ def last_boxes(response: str) -> list[str]:
     Boxes form one answer on one line, or joined by "and", "or" or a comma, without the end of a sentence: a response
     may not offer several. Where the last box is never closed there is no answer, whatever stands before it.
     """
-    spoken = without_thinking(response)
-    last = max(spoken.rfind(r"\boxed"), spoken.rfind(r"\fbox"), 0)
-    text = spoken[max(0, last - REACH) : last + REACH]
+    reply = without_thinking(response)
+    last = max(reply.rfind(r"\boxed"), reply.rfind(r"\fbox"), 0)
+    text = reply[max(0, last - REACH) : last + REACH]
     open_braces: list[tuple[int, int]] = []  # of each open brace: where its box and the content start, else -1
     boxes: list[tuple[int, int, int, int]] = []  # box start, content start, content end, box end
     for token in _TOKEN.finditer(text):
@@ -70,7 +70,7 @@ def last_boxes(response: str) -> list[str]:
         elif word[-1] == "{" and len(word) > 2:
             open_braces.append((token.start(), token.end()))
     unclosed = max((start for start, _ in open_braces), default=-1)
-    if not boxes or unclosed > boxes[-1][0] or _CUT_OFF.search(spoken[-20:]):
+    if not boxes or unclosed > boxes[-1][0] or _CUT_OFF.search(reply[-20:]):
         return []
     answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
     for earlier, later in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bapo.graders import numbers, units
-from bapo.graders.normalise import APPLIED, balanced, closed, compact, depth, normalise, rules, split
+from bapo.graders.normalise import APPLIED, balanced, closed, compact, depth, normalise, rules, split, unwrapped
 
 #: Longer answers are compared as text only.
 MAX_LENGTH = 500
@@ -68,28 +68,22 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """Says how a gold or an answer reads.
+    """Says how a gold or an answer reads."""
 
-    kind: number text list tuple set interval union matrix equation relation ratio choice expression.
-    latex: for algebra; text: for comparing as text; parts: of lists and so on, row by row for a matrix, the right side
-    of an equation; name: its left side where that is a name; brackets: of an interval or tuple; unit, percent: what
-    was stripped; other: another reading of the same text; told: the value alone, of an answer that says more; steps:
-    the arithmetic in a chain of equations without a name in front, which must be true.
-    """
-
-    kind: str
-    latex: str
-    text: str
-    parts: tuple[Form, ...] = ()
+    kind: str  # number text list tuple set interval union matrix equation relation ratio choice expression
+    latex: str  # for algebra
+    text: str  # for comparing as text
+    parts: tuple[Form, ...] = ()  # of lists and so on, row by row for a matrix; the right side of an equation
     number: numbers.Value | None = None
-    name: str | None = None
-    brackets: str = ""
-    columns: int = 0
-    operators: tuple[str, ...] = ()
-    unit: str | None = None
-    percent: bool = False
-    other: Form | None = None
-    told: Form | None = None
+    name: str | None = None  # the left side of an equation that is a name; "time" or "letter": a ratio or choice is one
+    brackets: str = ""  # of an interval or tuple
+    columns: int = 0  # of a matrix
+    operators: tuple[str, ...] = ()  # of a relation, between its parts
+    unit: str | None = None  # that was stripped
+    percent: bool = False  # whether a percent sign was stripped
+    other: Form | None = None  # another reading of the same text
+    alone: Form | None = None  # the value alone, of an answer that says more
+    #: the arithmetic in a chain of equations without a name in front, which must be true
     steps: tuple[Form, ...] = ()
 
 
@@ -108,7 +102,7 @@ def read(text: str) -> Form:
     form, alone = _whole(latex), latex if units.doubtful(latex) else _alone(latex)
     if alone != latex:
         with contextlib.suppress(Unreadable):
-            form = replace(form, told=_whole(alone))
+            form = replace(form, alone=_whole(alone))
     return form
 
 
@@ -159,8 +153,8 @@ def _expand(latex: str) -> list[str]:
     parts: list[str] = []
     for piece in split(latex, ","):
         if re.search(r"\\pm(?![a-zA-Z])", piece) and not re.match(r"\s*\\\{|\s*\(", piece):
-            parts += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
-            parts += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
+            for pm, mp in ("+-", "-+"):
+                parts.append(re.sub(r"\\mp(?![a-zA-Z])", mp, re.sub(r"\\pm(?![a-zA-Z])", pm, piece)))
         elif piece.strip():
             parts.append(piece.strip())
     return [re.sub(r"^([^=]*=)?\s*\+\s*", r"\1", piece.strip()) for piece in parts]
@@ -179,8 +173,7 @@ def _part(latex: str) -> Form:
         letter = match[1]
         if letter.isupper() or "(" in latex or "\\text" in latex:
             return Form("choice", letter, letter.upper(), name="letter" if letter == latex else None)
-    flat = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex).strip()
-    match = _LABELLED_CHOICE.fullmatch(flat)
+    match = _LABELLED_CHOICE.fullmatch(unwrapped(latex).strip())
     if match and not _CAPITAL.search(match[3]) and not units.LABEL_DOUBT.search(match[3]):
         return Form("choice", latex, match[1] or match[2])
     unions = split(latex, r"\cup")
@@ -253,17 +246,22 @@ def _equation(latex: str) -> Form | None:
     if _RELATION.search(latex):
         return None
     left, last = sides[0], sides[-1]
-    if len(sides) > 2 or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left)):
-        # a chain, or arithmetic worked out: what it ends in is the answer
+    if len(sides) > 2 or not _has_letters(left):
+        # in a chain, or in arithmetic that is worked out, the last side is the answer
         if _is_name(left):
             # steps may be rounded, in other units or percent; two whole numbers are two answers
             whole = [side for side in sides[1:] if re.fullmatch(r"-?\d+", side)]
             steps = tuple(scalar(side) for side in whole) if last in whole else ()
             return _form("equation", f"{left}={last}", parts=(replace(_whole(last), steps=steps),), name=compact(left))
-        if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
+        if not _has_letters(left + last):
             steps = tuple(scalar(side) for side in sides[:-1] if _ARITHMETIC.fullmatch(side))
             return replace(_whole(last), steps=steps) if "," not in left else None
     return _form("equation", latex, parts=(_whole(last),), name=compact(left) if _is_name(left) else None)
+
+
+def _has_letters(latex: str) -> bool:
+    """Return whether there are letters outside the names of commands."""
+    return re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", latex)) is not None
 
 
 def _is_name(latex: str) -> bool:
@@ -296,8 +294,8 @@ def scalar(latex: str) -> Form:
     if (number := numbers.read(latex)) is not None:
         return _form("number", latex, number=number)
     if latex.endswith("%"):
-        body = latex.rstrip("% ")  # all of them at once: one a call would be as many calls
-        if latex.count("%") > 1:  # no hundredth, and of no hundredth
+        body = latex.rstrip("% ")  # all signs at once, because one sign a call would be as many calls
+        if latex.count("%") > 1:  # several signs make no hundredth
             return scalar(body) if body else _form("text", latex)
         return replace(scalar(body), percent=True) if body else _form("text", latex)
     if ":" in latex and "\\text" not in latex:
@@ -309,8 +307,7 @@ def scalar(latex: str) -> Form:
         return Form("text", latex, text)
     body, unit = units.split(latex)
     if unit == units.SPOKEN:  # 5 factorial is neither 5 nor worked out
-        plain = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
-        return Form("text", latex, " ".join(re.findall(r"[^\W_]+", plain.lower())))
+        return Form("text", latex, " ".join(re.findall(r"[^\W_]+", unwrapped(latex).lower())))
     if unit is not None or body != latex:
         form = _part(body) if compact(body) != compact(latex) else _form("expression", latex)
         return replace(form, unit=unit)
@@ -319,7 +316,7 @@ def scalar(latex: str) -> Form:
 
 def plain_words(latex: str) -> str | None:
     """Return the words, in lower case, of a part that is all \\text{} or plain words of four and more letters."""
-    inner = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
+    inner = unwrapped(latex)
     wrapped = inner != latex
     if re.search(r"[\\{}^_=+/<>|]", inner):
         return None

@@ -57,14 +57,14 @@ def judge(answer: str, golds: Sequence[str]) -> Verdict:
     if _empty(answer):
         return _NONE
     if answer.strip() in [gold.strip() for gold in golds]:
-        return RIGHT  # before any of them is asked of algebra
+        return RIGHT  # before any gold needs algebra
     outcomes = []
     with pool.shared().one_verdict():
         for gold in golds:
             outcomes.append(compare_texts(gold, answer))
             if outcomes[-1] == EQUAL:
                 return RIGHT
-    if OVERLOADED in outcomes and TIME_LIMIT not in outcomes:  # else the answer itself has used up the time
+    if OVERLOADED in outcomes and TIME_LIMIT not in outcomes:  # with a time limit, the answer itself used up the time
         return _OVERLOADED
     if DIFFERENT in outcomes:
         return Verdict(False, True, WRONG)
@@ -91,7 +91,7 @@ def compare_texts(gold: str, answer: str) -> str:
         same = "".join(answer.split()) == "".join(gold.split())
         return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
-        # what is remembered is not asked past the limit of a batch, because a resumed run remembers less
+        # past the limit of a batch the cache is not read, because that of a resumed run holds less
         return (outcome_of.__wrapped__ if pool.shared().refuses else outcome_of)(gold, answer)
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return OVERLOADED

@@ -79,7 +79,8 @@ def _lines(match: re.Match[str]) -> str:
 def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Callable[[str], str]:
     """Return a function that replaces in a text, one rule after the other.
 
-    table: what a text holds wherever the pattern matches, since looking for that is faster; pattern; replacement.
+    table: rows of a string, a pattern and a replacement. Every text that the pattern matches holds the string, and
+    looking for the string is faster.
     """
     compiled = [(holds, re.compile(pattern), replacement) for holds, pattern, replacement in table]
 
@@ -212,6 +213,11 @@ def compact(latex: str) -> str:
     """Take out spaces and needless braces, for comparing as text."""
     text = re.sub(r"\s+", "", re.sub(r"(?<=\d)\s+(?=\d)", "~", latex))  # 1 2 is not 12
     return re.sub(r"([_^])\{([a-zA-Z\d])\}", r"\1\2", text)
+
+
+def unwrapped(latex: str) -> str:
+    """Return the text with the words of each \\text{} bare, between spaces."""
+    return re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
 
 
 # ------------------------------------------------------------------------------------------------ brackets

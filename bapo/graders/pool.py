@@ -38,7 +38,7 @@ ALGEBRA = "bapo.graders.symbolic"
 WORKERS = 4  #: at most, and only where as many threads grade at once
 #: what a checker may send, and how many bytes of it are read
 ANSWERS, MESSAGE = {word.encode() for word in ("ready", EQUAL, DIFFERENT, UNREADABLE)}, 100
-HOPELESS = 16  #: time limits of a batch, after which no more of its answers are asked of algebra
+HOPELESS = 16  #: time limits of a batch, after which none of its answers is checked any more
 
 
 class Overloaded(Exception):
@@ -159,7 +159,7 @@ class Pool:
 
     def _start(self) -> Checker:
         """Start a checker, whose start takes nothing of the verdict's time."""
-        begun = time.monotonic()
+        start = time.monotonic()
         near, far = Pipe()
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with far:
@@ -176,7 +176,7 @@ class Pool:
         if checker.receive(START_SECONDS) is None:
             checker.end()
             raise UserError(f"a grader's checker did not start; check that `python -c 'import {self.module}'` works")
-        self._verdict.end += time.monotonic() - begun
+        self._verdict.end += time.monotonic() - start
         return checker
 
 

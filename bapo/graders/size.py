@@ -1,4 +1,4 @@
-"""Whether an answer asks for a number that nobody writes out: a tower of powers, a factorial or binomial of millions.
+"""Finds numbers in an answer that nobody writes out: a tower of powers, a factorial or binomial of millions.
 
 A checker would use up its time on it. The rule reads the answer's text alone, so that the verdict depends neither on
 the gold nor on the machine.

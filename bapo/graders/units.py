@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from bapo.graders import numbers
+from bapo.graders.normalise import unwrapped
 
 #: name: the words for it
 _UNITS_TEXT = """
@@ -189,7 +190,7 @@ def _timed(words: list[str]) -> bool:
 
 
 def _words(unit: str) -> str:
-    return re.sub(r"\\text\{([^{}]*)\}", r" \1 ", unit).replace("{", "").replace("}", "").strip()
+    return unwrapped(unit).replace("{", "").replace("}", "").strip()
 
 
 def name(unit: str) -> str:
@@ -198,8 +199,8 @@ def name(unit: str) -> str:
     words = re.sub(r"^(?:°|degrees?(?![a-zA-Z]))\s*(?=[a-zA-Z])", "", words)
     words = re.sub(r"\s*\^\s*", "^", re.sub(r"\s*/\s*", "/", words)).replace(" per ", "/")
     words = re.sub(r" squared(?![a-z])", "^2", re.sub(r" cubed(?![a-z])", "^3", words))
-    if known := _product(words):
-        return known
+    if product := _product(words):
+        return product
     power, whole = "", words
     match = re.fullmatch(r"(square|sq|cubic|cu)\.?\s+(.*)", words)
     if match:
@@ -207,8 +208,8 @@ def name(unit: str) -> str:
     match = re.fullmatch(r"(.*?)\s*(\^-?\d|²|³)", words)
     if match:
         power, words = match[2], match[1]
-    if known := _word(words):
-        return known + power
+    if unit := _word(words):
+        return unit + power
     others = re.findall(r"([^\W\d_]+|°)(\^-?\d)?", whole.replace(".", ""))
     stems = {(_word(word) or stem(word.lower())) + exponent for word, exponent in others if word not in _FILLERS}
     return "?" + " ".join(sorted(stems)) if stems else ""
