@@ -26,21 +26,21 @@ def get(name: str) -> Task:
     from bapo.experiments import places
 
     if name in TABLE:
-        return _own(name)
+        return _built_in(name)
     if name not in places.own("task"):
         raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted({*TABLE, *places.own('task')}))}")
     path = places.file_of("task", name)
-    return _of_file(path, path.stat().st_mtime_ns)
+    return _from_file(path, path.stat().st_mtime_ns)
 
 
 @cache
-def _own(name: str) -> Task:
+def _built_in(name: str) -> Task:
     module, _, cls = TABLE[name].partition(":")
     return getattr(import_module(module), cls)()
 
 
 @lru_cache(maxsize=64)
-def _of_file(path: Path, changed: int) -> Task:
+def _from_file(path: Path, changed: int) -> Task:
     """Make the task of a file. changed: when the file was, so that a later state of it is another task."""
     from bapo.experiments.schema import TaskConfig
     from bapo.project import load

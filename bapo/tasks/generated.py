@@ -50,7 +50,7 @@ class GeneratedTask(Task):
             rng: where random choices come from; of the split alone
 
         Returns:
-            The problems, and counts for the summary.
+            The problems, and counts for the summary beside their number.
         """
         raise NotImplementedError
 
@@ -75,8 +75,8 @@ class GeneratedTask(Task):
         for split in data.split_sizes:
             if split == "base":  # the base job draws its documents, if it trains at all
                 continue
-            problems, found = self.problems(data, split, seeds.generator(data.seed, self.name, split))
-            counts[split] = {"problems": len(problems), **found}
+            problems, further_counts = self.problems(data, split, seeds.generator(data.seed, self.name, split))
+            counts[split] = {"problems": len(problems), **further_counts}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
         return counts
 
@@ -125,10 +125,10 @@ def owner(identity: str, shares: Mapping[str, float]) -> str:
 
     shares: split -> share of all problems that it owns, in a fixed order; they add up to 1.
     """
-    place = seeds.key64("split", identity) / 2**64
+    position = seeds.key64("split", identity) / 2**64
     for split, share in shares.items():
-        place -= share
-        if place < 0:
+        position -= share
+        if position < 0:
             return split
     return next(iter(shares))  # rounding: the shares add up to a hair less than 1
 

@@ -72,11 +72,11 @@ def check_golds(task: Task, problems: Sequence[tuple[str, str]], where: Path | s
     for row, (name, truth) in enumerate(problems):
         try:
             responses = task.gold_responses(truth)
-            refused = [verdict.reason for verdict in (task.verify(r, truth) for r in responses) if not verdict.correct]
+            reasons = [verdict.reason for verdict in (task.verify(r, truth) for r in responses) if not verdict.correct]
         except UserError as error:
-            responses, refused = (), [str(error)]
+            responses, reasons = (), [str(error)]
         graded += len(responses)
-        if refused:
-            cure = f"the grader does not accept its gold answer ({refused[0]}); correct or remove the row"
+        if reasons:
+            cure = f"the grader does not accept its gold answer ({reasons[0]}); correct or remove the row"
             raise UserError(f"{where}: row {row} ({name}): {cure}")
     return graded

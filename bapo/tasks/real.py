@@ -90,26 +90,26 @@ class RealTask(Task):
         for split in sizes:
             if split != "probe" or split in data.hub:
                 entry = sources.source(data.hub, split)
-                source_rows, read = sources.read_rows(entry, config.paths.data_folder, self.columns)
+                source_rows, file_digests = sources.read_rows(entry, config.paths.data_folder, self.columns)
                 items[split] = [self.item(row, entry) for row in source_rows]
-                digests |= read
+                digests |= file_digests
         if "probe" in items:
             items["probe"] = items["probe"][: sizes["probe"]]
-            kept_out = {item.id for item in items["probe"]}
-            items["train"] = [item for item in items["train"] if item.id not in kept_out]
-        rows = {split: len(those) for split, those in items.items()}
-        left_out: list[str] = []
+            probe_ids = {item.id for item in items["probe"]}
+            items["train"] = [item for item in items["train"] if item.id not in probe_ids]
+        rows = {split: len(split_items) for split, split_items in items.items()}
+        unusable: list[str] = []
         too_long: list[str] = []
-        for split, those in items.items():
-            for item in those:
+        for split, split_items in items.items():
+            for item in split_items:
                 try:
                     self.check_golds(item.golds, f"problem {item.id} ({item.where}): column 'answer'")
                 except UserError as error:  # no response could ever be right
                     if split != "train":
                         raise UserError(f"data.hub.{split}: {error}") from None
-                    left_out.append(item.id)
+                    unusable.append(item.id)
         if "train" in items:
-            train = [item for item in items["train"] if item.id not in left_out]
+            train = [item for item in items["train"] if item.id not in unusable]
             too_long = [item.id for item in train if len(_PIECES.findall(item.text)) > LONGEST]
             items["train"] = [item for item in train if item.id not in too_long]
         if "probe" in sizes and "probe" not in items:
@@ -123,9 +123,9 @@ class RealTask(Task):
                 raise wrong(None, f"data.split_sizes.{split}", None, f"no problem is left; check data.hub.{split}")
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.name, split)
             counts[split] = {"problems": len(problems), "rows": rows.get(split, len(items.get("train", ())))}
-        report = {"files": digests, "unusable_answers": left_out, "long_prompts": too_long}
-        problem_counts = {split: made["problems"] for split, made in counts.items()}
-        write_json(folder / REPORT, {**report, "rows": rows, "problems": problem_counts})
+        report = {"files": digests, "unusable_answers": unusable, "long_prompts": too_long, "rows": rows}
+        report["problems"] = {split: count["problems"] for split, count in counts.items()}
+        write_json(folder / REPORT, report)
         return counts
 
 
@@ -148,13 +148,13 @@ def to_golds(row: sources.Row, entry: sources.Source) -> tuple[str, ...]:
             raise UserError(f"{row.where}: no '{mark}' in column 'answer'; {cure}")
         value = value.rpartition(mark)[2]
     texts = []
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, bool) or not isinstance(one, (str, int, float, type(None))):
-            kind = type(one).__name__
+    for gold in value if isinstance(value, list) else [value]:
+        if isinstance(gold, bool) or not isinstance(gold, (str, int, float, type(None))):
+            kind = type(gold).__name__
             raise UserError(f"{row.where}: an answer must be text, a number or a list of them, not {kind}")
-        if isinstance(one, float) and one.is_integer():
-            one = int(one)
-        texts.append("" if one is None else str(one).strip())
+        if isinstance(gold, float) and gold.is_integer():
+            gold = int(gold)
+        texts.append("" if gold is None else str(gold).strip())
     return tuple(dict.fromkeys(texts)) or ("",)
 
 

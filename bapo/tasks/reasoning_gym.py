@@ -69,7 +69,7 @@ class ReasoningGym(GeneratedTask):
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         options, (text, place) = Gym.of(data), PROMPTS[data.prompt]
         dataset = {"dataset": options.dataset, "arguments": options.arguments, "place": place}
-        entries = _drawn(data, split, rng, unique=True)
+        entries = _draw_entries(data, split, rng, unique=True)
         return [
             Problem(name, text.format(e["question"]), json.dumps({**dataset, "entry": e})) for name, e in entries
         ], {}
@@ -77,7 +77,7 @@ class ReasoningGym(GeneratedTask):
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         """Draw the documents, as ``Task`` says. Raises UserError for a dataset that only checks answers."""
         text, place = PROMPTS[data.prompt]
-        entries = _drawn(data, "base", rng, unique=False)
+        entries = _draw_entries(data, "base", rng, unique=False)
         if any(entry["answer"] is None for _, entry in entries):
             cure = "which checks answers and writes none for a base model to read; start from a pretrained model"
             raise wrong(None, "data.generator.dataset", Gym.of(data).dataset, cure)
@@ -90,7 +90,7 @@ class ReasoningGym(GeneratedTask):
         return build_tokenizer(options.signs, options.value_max)
 
 
-def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[tuple[str, Json]]:
+def _draw_entries(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[tuple[str, Json]]:
     """Draw as many entries as ``split`` has, with their ids, of the questions that it owns."""
     options, count, seed = Gym.of(data), data.split_sizes[split], int(rng.integers(2**31))
     entries: dict[str | int, tuple[str, Json]] = {}

@@ -22,7 +22,7 @@ _LONGEST = 2000  #: characters; longer answers are wrong
 #: ``answer_in`` -> the answer of a response, None where there is none; and a response that has the answer there
 PLACES: Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]] = {
     "box": (last_box, boxed),
-    "tag": (lambda response: (found := last_tagged(response)) and found.strip(), "<answer>{}</answer>".format),
+    "tag": (lambda response: (answer := last_tagged(response)) and answer.strip(), "<answer>{}</answer>".format),
     "all": (lambda response: without_thinking(response).strip() or None, str),
 }
 

@@ -75,38 +75,38 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
     with the repository and its commit. Raises UserError naming entry, file, row and cure.
     """
     folder, in_place, origin = Path(entry.repository), not data_folder, entry.name
-    expected, named, files = entry.rows, entry.columns, list[Path]()
+    expected, column_names, files = entry.rows, entry.columns, list[Path]()
     if data_folder:
         origin, local = "paths.data_folder", Path(data_folder)
         folder = local / entry.name
         if entry.file and (local / entry.file).is_file():
-            files, named = [local / entry.file], {**entry.columns, **entry.file_columns}
+            files, column_names = [local / entry.file], {**entry.columns, **entry.file_columns}
             expected = entry.rows if entry.file_rows is None else entry.file_rows
         else:
             files = sorted(local.glob(f"{entry.name}.*"))[:1]
     elif not folder.is_dir():
-        folder, in_place = _fetched(entry), False
+        folder, in_place = _download(entry), False
         origin = f"{entry.repository}@{folder.name}"
     root = Path(data_folder) if data_folder else folder
     files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
     if not files:
-        wanted = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
-        raise wrong(None, entry.where, None, f"no file {wanted} in {root}; correct files or repository")
+        patterns = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
+        raise wrong(None, entry.where, None, f"no file {patterns} in {root}; correct files or repository")
     rows: list[Row] = []
     for path in files:
-        begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if in_place else entry.name
+        prefix = f"{entry.name}/{path.relative_to(root).as_posix()}" if in_place else entry.name
         for number, (where, values) in enumerate(_rows_of(path), 0 if in_place else len(rows)):
-            if missing := [c for name in columns if (c := named.get(name, name)) not in values]:
+            if missing := [c for name in columns if (c := column_names.get(name, name)) not in values]:
                 raise UserError(f"{where}: no column '{missing[0]}'; correct {entry.where}.columns or the file")
-            ours = {name: values[named.get(name, name)] for name in columns}
-            rows.append(Row(f"{begin}:{number}", len(rows), where, ours, path))
+            ours = {name: values[column_names.get(name, name)] for name in columns}
+            rows.append(Row(f"{prefix}:{number}", len(rows), where, ours, path))
     if expected is not None and len(rows) != expected:
         cure = "get the whole set, or correct its rows or file_rows"
         raise UserError(f"{files[0]}: {len(rows)} rows, expected {expected} ({entry.where}); {cure}")
     return rows[entry.start :], {f"{origin}/{path.relative_to(root).as_posix()}": sha256(path) for path in files}
 
 
-def _fetched(entry: Source) -> Path:
+def _download(entry: Source) -> Path:
     """Download what the hub client's cache lacks. Returns the folder of the commit."""
     from huggingface_hub import snapshot_download
 
@@ -129,8 +129,8 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     """
     where = str(path)
     try:
-        for place, row in _read(path):
-            where = f"{path} {place}"
+        for position, row in _read(path):
+            where = f"{path} {position}"
             if not isinstance(row, dict) or None in row or (_format(path) == ".csv" and None in row.values()):
                 raise ValueError("not a value for each column")
             if _format(path) != ".parquet":

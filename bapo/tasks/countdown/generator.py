@@ -116,11 +116,8 @@ class ReducedGenerator(Options):
         if not parts:
             return []
         chains = Chains(*(np.concatenate(columns)[:count] for columns in zip(*parts, strict=True)))
-        asked = self._permuted(rng, chains)
-        return [
-            instance._replace(target=target)
-            for instance, target in zip(_instances(chains), asked.tolist(), strict=True)
-        ]
+        targets = self._permuted(rng, chains).tolist()
+        return [i._replace(target=target) for i, target in zip(_instances(chains), targets, strict=True)]
 
     def _permuted(self, rng: np.random.Generator, chains: Chains) -> np.ndarray:
         """Permute a share ``noise`` of the targets among themselves, without leaving the base split.
@@ -128,16 +125,16 @@ class ReducedGenerator(Options):
         A permuted target may make a problem of another split. It is permuted again; after 32 rounds the document keeps
         its own.
         """
-        asked = chains.targets.copy()
-        waiting = np.flatnonzero(rng.random(len(asked)) < self.noise)
+        targets = chains.targets.copy()
+        waiting = np.flatnonzero(rng.random(len(targets)) < self.noise)
         for _ in range(32):
             if not len(waiting):
                 break
-            drawn = rng.permutation(chains.targets[waiting])
-            fits = owned(chains.numbers[waiting], drawn, "base")
-            asked[waiting[fits]] = drawn[fits]
+            candidates = rng.permutation(chains.targets[waiting])
+            fits = owned(chains.numbers[waiting], candidates, "base")
+            targets[waiting[fits]] = candidates[fits]
             waiting = waiting[~fits]
-        return asked
+        return targets
 
 
 def _instances(chains: Chains) -> list[CountdownProblem]:
@@ -170,13 +167,13 @@ class EasyGenerator(Options):
             raise too_many(split, count, sum(map(len, pools.values())), "problems")
         wanted_twos = round(count * self.two_number_share)
         twos = max(min(wanted_twos, len(pools.get(2, ()))), count - len(pools.get(3, ())))
-        chosen = []
-        for size, wanted in ((2, twos), (3, count - twos)):
-            if wanted:
-                chosen += [pools[size][i] for i in rng.permutation(len(pools[size]))[:wanted]]
+        problems = []
+        for size, size_count in ((2, twos), (3, count - twos)):
+            if size_count:
+                problems += [pools[size][i] for i in rng.permutation(len(pools[size]))[:size_count]]
         return [
             CountdownProblem(tuple(rng.permutation(numbers).tolist()), target, [])
-            for numbers, target in (chosen[i] for i in rng.permutation(len(chosen)))
+            for numbers, target in (problems[i] for i in rng.permutation(len(problems)))
         ]
 
     def _owned(self, size: int, split: str) -> list[tuple[tuple[int, ...], int]]:

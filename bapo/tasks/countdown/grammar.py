@@ -10,9 +10,9 @@ Three formats::
     term       := factor (("*" | "/") factor)*     step  := NUMBER ("+" | "-" | "*" | "/") NUMBER "=" NUMBER
     factor     := NUMBER | "(" expression ")"      NUMBER: digits 0-9, no sign, no leading zero
 
-Space, tab and line breaks may stand between tokens. As in the grader of TinyZero, which the paper's authors use, an
-equals sign in an answer and typographic signs (a multiplication cross) are refused, and no partial reward is given;
-unlike there, so are ``//``, ``**`` and a sign before a number: the paper allows + - * / and parentheses only.
+Space, tab and line breaks may stand between tokens. As in the grader of TinyZero, which the paper's authors use, there
+is no partial reward, and an equals sign in an answer and typographic signs (a multiplication cross) are refused. Unlike
+there, ``//``, ``**`` and a sign before a number are refused too: the paper allows + - * / and parentheses only.
 """
 
 from __future__ import annotations

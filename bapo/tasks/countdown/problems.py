@@ -58,7 +58,7 @@ SHOWN = frozenset(problem_id(numbers, target) for numbers, target, _ in EXAMPLES
 
 def to_few_shot(numbers: Sequence[int], target: int) -> str:
     """Write the examples and the problem; the answer is to follow on the same line."""
-    examples = [f"{_question(given, value)} {expression}" for given, value, expression in EXAMPLES]
+    examples = [f"{_question(operands, value)} {expression}" for operands, value, expression in EXAMPLES]
     return "\n\n".join([*examples, _question(numbers, target)])
 
 

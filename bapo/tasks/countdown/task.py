@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -54,10 +54,9 @@ def to_problem(numbers: Sequence[int], target: int, prompt: str) -> Problem:
     return Problem(problem_id(numbers, target), to_prompt(numbers, target, prompt), truth)
 
 
-def _problems(pairs: Sequence[tuple[Sequence[int], int]], prompt: str) -> tuple[list[Problem], dict[str, int]]:
-    """Return the problems of (numbers, target) with their counts."""
-    problems = [to_problem(numbers, target, prompt) for numbers, target in pairs]
-    return problems, {"problems": len(problems), "three_numbers": sum(len(numbers) == 3 for numbers, _ in pairs)}
+def _three_numbers(problems: Iterable[Sequence[int]]) -> int:
+    """Return how many problems have three numbers. problems: the numbers of each."""
+    return sum(len(numbers) == 3 for numbers in problems)
 
 
 def _solved(truth: grammar.Truth) -> list[Step]:
@@ -103,7 +102,8 @@ class Countdown(GeneratedTask):
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         instances = GENERATORS[data.prompt].of(data).problems(rng, data.split_sizes[split], split)
-        return _problems([(i.numbers, i.target) for i in instances], data.prompt)
+        problems = [to_problem(i.numbers, i.target, data.prompt) for i in instances]
+        return problems, {"three_numbers": _three_numbers(i.numbers for i in instances)}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         instances = ReducedGenerator.of(data).documents(rng, data.split_sizes["base"])
@@ -114,28 +114,29 @@ class Countdown(GeneratedTask):
         return documents, {
             "documents": len(documents),
             "problems": len({document.id for document in documents}),
-            "three_numbers": sum(len(i.numbers) == 3 for i in instances),
+            "three_numbers": _three_numbers(i.numbers for i in instances),
             "noisy": sum(i.steps[-1].result != i.target for i in instances),
         }
 
     def write_hub(self, config: Config, folder: Path) -> Json:
         data = config.data
         check_data(data, FORMATS, ("train", "probe", *self.benchmarks))
-        counts, row_counts, written_counts = {}, {}, {}
+        counts, row_counts, problem_counts = {}, {}, {}
         digests: dict[str, str] = {}
-        for split, (pairs, dropped, found) in load(data.hub, data.split_sizes, config.paths.data_folder).items():
-            problems, counts[split] = _problems(pairs, data.prompt)
-            counts[split] |= dropped
+        for split, (pairs, dropped, file_digests) in load(data.hub, data.split_sizes, config.paths.data_folder).items():
+            problems = [to_problem(*pair, data.prompt) for pair in pairs]
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-            digests |= found
-            written_counts[split], row_counts[split] = len(pairs), len(pairs) + sum(dropped.values())
-        write_json(folder / REPORT, {"files": digests, "rows": row_counts, "problems": written_counts})
+            threes = _three_numbers(numbers for numbers, _ in pairs)
+            counts[split] = {"problems": len(problems), "three_numbers": threes, **dropped}
+            digests |= file_digests
+            problem_counts[split], row_counts[split] = len(pairs), len(pairs) + sum(dropped.values())
+        write_json(folder / REPORT, {"files": digests, "rows": row_counts, "problems": problem_counts})
         return counts
 
     def read_set(
         self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
-        return _problems(load(hub, sizes, data_folder)[split][0], prompt)[0]
+        return [to_problem(*pair, prompt) for pair in load(hub, sizes, data_folder)[split][0]]
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for the numbers of the reduced generator.
@@ -155,7 +156,7 @@ class Countdown(GeneratedTask):
 # ------------------------------------------------------------------------------------------------ public sets
 
 
-#: problems as (numbers, target), how many rows were passed over to find them, and the files' digests
+#: problems as (numbers, target), how many rows were passed over, and the files' digests
 Rows = tuple[list[tuple[Sequence[int], int]], dict[str, int], dict[str, str]]
 
 
@@ -167,7 +168,7 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
     and target) was taken before: a duplicate in its own split, an overlap in another.
     Raises UserError naming the key or file and the cure.
     """
-    taken: set[str] = set()
+    earlier_problems: set[str] = set()
     splits = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
@@ -181,16 +182,16 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
             if split == "cd4" and len(truth.numbers) != 4:
                 raise UserError(f"{row.where}: {len(truth.numbers)} numbers, but CD-4 has four; correct data.hub.cd4")
             name = problem_id(truth.numbers, truth.target)
-            overlaps += name in taken
+            overlaps += name in earlier_problems
             duplicates += name in problems
-            if name not in taken:
+            if name not in earlier_problems:
                 problems.setdefault(name, (truth.numbers, truth.target))
         if len(problems) < sizes[split]:
             raise UserError(
                 f"data.split_sizes.{split}={sizes[split]}: only {len(problems)} usable rows from row "
                 f"data.hub.{split}.start on ({duplicates} duplicates, {overlaps} in another split); lower one of them"
             )
-        taken |= problems.keys()
+        earlier_problems |= problems.keys()
         dropped = {"duplicates_dropped": duplicates, "overlaps_dropped": overlaps}
         splits[split] = list(problems.values()), dropped, digests
     return {split: splits[split] for split in sizes}

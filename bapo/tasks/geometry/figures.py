@@ -109,13 +109,13 @@ def _parallels(angles: np.ndarray, shape: np.ndarray) -> Drawing:
     along, across = np.broadcast_to(_unit(np.zeros(1)), (len(slope), 2)), _unit(slope)
     lower = np.zeros((len(slope), 2))
     upper = across / across[:, 1:]  # the lines' distance is 1
-    segments = [np.stack([at - _REACH * along, at + _REACH * along], 1) for at in (upper, lower)]
+    segments = [np.stack([crossing - _REACH * along, crossing + _REACH * along], 1) for crossing in (upper, lower)]
     segments.append(np.stack([lower - _BEYOND * across, upper + _BEYOND * across], 1))
     rays = np.stack([np.zeros_like(slope), slope, np.full_like(slope, 180), slope + 180], 1)
     rows = np.arange(len(slope))
     sectors = [
-        np.stack([at, _unit(rays[rows, place]), _unit(rays[rows, (place + 1) % 4])], 1)
-        for at, place in ((upper, shape // 4), (lower, shape % 4))
+        np.stack([crossing, _unit(rays[rows, corner]), _unit(rays[rows, (corner + 1) % 4])], 1)
+        for crossing, corner in ((upper, shape // 4), (lower, shape % 4))
     ]
     return Drawing(np.stack(segments, 1), np.stack(sectors, 1))
 
@@ -163,13 +163,13 @@ def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
 
     files: list[bytes] = [b""] * len(diagrams)
     for kind in {d.kind for d in diagrams}:
-        places = [i for i, d in enumerate(diagrams) if d.kind == kind]
-        for start in range(0, len(places), _CHUNK):
-            chunk = places[start : start + _CHUNK]
-            for place, pixels in zip(chunk, paint(draw([diagrams[i] for i in chunk], canvas), canvas), strict=True):
+        indices = [i for i, d in enumerate(diagrams) if d.kind == kind]
+        for start in range(0, len(indices), _CHUNK):
+            chunk = indices[start : start + _CHUNK]
+            for index, pixels in zip(chunk, paint(draw([diagrams[i] for i in chunk], canvas), canvas), strict=True):
                 buffer = io.BytesIO()
                 Image.fromarray(pixels).save(buffer, "PNG")
-                files[place] = buffer.getvalue()
+                files[index] = buffer.getvalue()
     return files
 
 

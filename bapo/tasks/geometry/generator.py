@@ -68,13 +68,15 @@ def chain(instance: DiagramProblem) -> tuple[str, int]:
 def parallel_angles(diagram: Diagram) -> tuple[int, int]:
     """Return the red and the blue angle of parallel lines, in degrees."""
     slope = diagram.angles[0]
-    red, blue = (slope if place % 2 == 0 else 180 - slope for place in divmod(diagram.shape, 4))
+    red, blue = (slope if corner % 2 == 0 else 180 - slope for corner in divmod(diagram.shape, 4))
     return red, blue
 
 
 def shown_angles(diagram: Diagram) -> str:
-    """Name a diagram's kind and angles. Of parallel lines they are the red and the blue one: the slope alone would tell
-    a diagram from its mirror image, which shows the same two.
+    """Name a diagram's kind and angles.
+
+    Of parallel lines they are the red and the blue one. By the slope, a diagram and its mirror image, which shows the
+    same two angles, would have different names.
     """
     angles = parallel_angles(diagram) if diagram.kind == "parallels" else diagram.angles
     return f"{diagram.kind}:{'-'.join(map(str, angles))}"
@@ -141,19 +143,19 @@ class DiagramGenerator(Options):
         """
         instances: list[DiagramProblem] = []
         for number, kind in enumerate(KINDS):
-            wanted = count // len(KINDS) + (number < count % len(KINDS))
-            chosen: dict[str, DiagramProblem] = {}
+            kind_count = count // len(KINDS) + (number < count % len(KINDS))
+            problems: dict[str, DiagramProblem] = {}
             barren = 0
-            while len(chosen) < wanted:
-                before = len(chosen)
+            while len(problems) < kind_count:
+                before = len(problems)
                 for diagram in self.draw(rng, kind, _CHUNK):
-                    if len(chosen) < wanted and owner(diagram, self.held_out) == split:
+                    if len(problems) < kind_count and owner(diagram, self.held_out) == split:
                         question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
-                        chosen.setdefault(diagram.name, DiagramProblem(diagram, question))
-                barren = barren + 1 if len(chosen) == before else 0
+                        problems.setdefault(diagram.name, DiagramProblem(diagram, question))
+                barren = barren + 1 if len(problems) == before else 0
                 if barren == 50:
-                    raise too_many(split, wanted, len(chosen), f"diagrams of the kind {kind}")
-            instances += chosen.values()
+                    raise too_many(split, kind_count, len(problems), f"diagrams of the kind {kind}")
+            instances += problems.values()
         return [instances[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[DiagramProblem, str, bool]]:
@@ -166,8 +168,8 @@ class DiagramGenerator(Options):
         steps = [chain(instance)[0] for instance in instances]
         noisy = rng.random(count) < self.noise
         for question in sorted({instance.question for instance in instances}):
-            places = np.flatnonzero(noisy & np.array([instance.question == question for instance in instances]))
-            shuffled = [steps[i] for i in rng.permutation(places)]
-            for place, text in zip(places, shuffled, strict=True):
-                steps[place] = text
+            indices = np.flatnonzero(noisy & np.array([instance.question == question for instance in instances]))
+            shuffled = [steps[i] for i in rng.permutation(indices)]
+            for index, text in zip(indices, shuffled, strict=True):
+                steps[index] = text
         return [(i, text, text != chain(i)[0]) for i, text in zip(instances, steps, strict=True)]

@@ -83,7 +83,7 @@ class Geometry(BoxedTask):
         return [
             Problem(i.name, i.prompt, number_truth(generator.chain(i)[1]), (image,), i.triple)
             for i, image in zip(instances, images, strict=True)
-        ], {"problems": len(instances), **_by_question(instances)}
+        ], _by_question(instances)
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         diagrams = DiagramGenerator.of(data)
@@ -119,20 +119,20 @@ def _by_question(instances: list[generator.DiagramProblem]) -> dict[str, int]:
 
 
 def _diagrams(row: sources.Row) -> tuple[bytes, ...]:
-    """Return the diagrams of a row: {"bytes", "path"} as on the hub, or names of files in the folder of the row's own.
+    """Return the diagrams of a row: {"bytes", "path"} as on the hub, or names of files in the folder of the row's file.
 
     Raises UserError naming the row and the diagram.
     """
     value, folder = row.values["images"], row.file.parent.resolve()
     images = []
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, str):
-            path = (folder / one).resolve()
+    for image in value if isinstance(value, list) else [value]:
+        if isinstance(image, str):
+            path = (folder / image).resolve()
             if not path.is_file() or not path.is_relative_to(folder):
-                raise UserError(f"{row.where}: no diagram {one} in {folder}; put it there, or correct the row")
+                raise UserError(f"{row.where}: no diagram {image} in {folder}; put it there, or correct the row")
             images.append(path.read_bytes())
-        elif isinstance(one, dict) and isinstance(one.get("bytes"), bytes):
-            images.append(one["bytes"])
+        elif isinstance(image, dict) and isinstance(image.get("bytes"), bytes):
+            images.append(image["bytes"])
         else:
             raise UserError(f"{row.where}: column 'images' holds no diagram; get the set again")
     return tuple(images)

@@ -13,6 +13,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import cycle
 from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
@@ -201,14 +202,16 @@ class Generator(Options):
             undo.append(self._operation(draws, value, "-+/*"))
             sign, b = _INVERSE[undo[-1][0]], undo[-1][1]
             side, value = Operation(side, sign, b), compute(value, sign, b)
-        plan = [(-done if done else value, sign, b) for done, (sign, b) in enumerate(reversed(undo))]
+        plan = [(-earlier if earlier else value, sign, b) for earlier, (sign, b) in enumerate(reversed(undo))]
         return ArithmeticProblem(
             f"mathematics:{canonical(side)}={value}", f"{to_text(side)} = {value} , {X} =", x, plan
         )
 
     def _operation(self, draws: Draws, value: int, signs: str) -> tuple[str, int]:
-        """Draw one of ``signs`` and a number of an operation with this result: a of a + b and a * b, b of a - b and
-        a / b."""
+        """Draw one of ``signs`` and a number of an operation with this result.
+
+        The number is a of a + b and a * b, and b of a - b and a / b.
+        """
         top = self.value_max
         fits = {"+": value > 1, "-": value < top, "*": bool(_divisors(value)), "/": 2 * value <= top}
         sign = draws.choice([sign for sign in signs if fits[sign]])
@@ -227,7 +230,7 @@ class Generator(Options):
         """
         instances: dict[str, ArithmeticProblem] = {}
         draws = Draws(rng)
-        for tier, answer in self._wanted(rng, count, split):
+        for tier, answer in self._draw_pairs(rng, count, split):
             for _ in range(10_000):
                 instance = self.draw(draws, tier, answer)
                 if instance.id not in instances and owner(instance.id, SHARES) == split:
@@ -241,19 +244,18 @@ class Generator(Options):
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[ArithmeticProblem, list[Step]]]:
         """Draw ``count`` supervised documents of the base split in random order; problems may repeat."""
         draws, documents = Draws(rng), []
-        for tier, answer in self._wanted(rng, count, "base"):
+        for tier, answer in self._draw_pairs(rng, count, "base"):
             instance = self.draw(draws, tier, answer)
             while owner(instance.id, SHARES) != "base":
                 instance = self.draw(draws, tier, answer)
             documents.append((instance, work(instance.plan, lambda result: self._slip(draws, result))))
         return [documents[i] for i in rng.permutation(count)]
 
-    def _wanted(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
+    def _draw_pairs(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
         """Draw ``count`` pairs of a tier and an answer."""
         answers = np.arange(self.answer_min, self.value_max + 1)
-        drawn = np.concatenate([rng.permutation(answers) for _ in range(-(-count // len(answers)))])[:count].tolist()
-        tiers = TIERS[split]
-        return [(tiers[i % len(tiers)], answer) for i, answer in enumerate(drawn)]
+        shuffled = np.concatenate([rng.permutation(answers) for _ in range(-(-count // len(answers)))])[:count]
+        return list(zip(cycle(TIERS[split]), shuffled.tolist(), strict=False))
 
     def _slip(self, draws: Draws, result: int) -> int:
         """Return what a step gives that may go wrong."""

@@ -115,11 +115,11 @@ class Mathematics(BoxedTask):
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         if data.prompt == "few-shot":
-            drawn = Sums.of(data).problems(rng, data.split_sizes[split], split)
-            return [Problem(s.id, s.prompt, number_truth(s.a + s.b, FORMAT)) for s in drawn], {"problems": len(drawn)}
+            sums = Sums.of(data).problems(rng, data.split_sizes[split], split)
+            return [Problem(s.id, s.prompt, number_truth(s.a + s.b, FORMAT)) for s in sums], {}
         instances = generator.Generator.of(data).problems(rng, data.split_sizes[split], split)
         problems = [Problem(i.id, i.prompt, number_truth(i.answer)) for i in instances]
-        return problems, {"problems": len(problems), "equations": _equations(instances)}
+        return problems, {"equations": _equations(instances)}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         worked = generator.Generator.of(data).documents(rng, data.split_sizes["base"])
