@@ -1,7 +1,7 @@
 """The grader of answers in words and LaTeX: ``mathematics``.
 
-A response is graded in four steps: the last balanced box outside the thinking (``extract``), one spelling for one
-notation (``normalise``), a structure such as list, tuple, interval or matrix (``forms``), and a comparison of two
-structures part by part (``compare``). Parts that need algebra go to math-verify, which runs in worker processes that
-can be killed (``pool``, ``symbolic``). Nothing here imports sympy into the caller's process.
+A response is graded in four steps. ``extract`` finds the last balanced box outside the thinking. ``normalise`` gives
+each notation one spelling. ``forms`` reads a structure such as a list, tuple, interval or matrix. ``compare`` compares
+two structures part by part. Parts that need algebra go to math-verify, which runs in worker processes that can be
+killed (``pool``, ``symbolic``). Nothing here imports sympy into the caller's process.
 """

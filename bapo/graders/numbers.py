@@ -77,8 +77,8 @@ def mixed(text: str) -> Value | None:
 def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
     """Return whether two numbers are the same answer.
 
-    Exact numbers only where equal. A decimal of at least six significant digits stands for any number that it is the
-    rounding or the truncation of (0.333333 for 1/3), and differences of one part in 10**12 are floating point; but not
+    Exact numbers must be equal. A decimal of at least six significant digits stands for every number that rounds to it
+    or is truncated to it, such as 0.333333 for 1/3. A difference of one part in 10**12 is floating point. Neither holds
     for an integer gold, which can be written out. whole: whether the gold is an integer, where the caller knows.
     """
     if gold.value == answer.value:

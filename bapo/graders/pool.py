@@ -1,7 +1,7 @@
-"""Checks in processes of their own, above all by algebra, killed past a limit of CPU time, wall time or memory.
+"""Runs checks, above all by algebra, in separate processes that are killed past a limit of CPU or wall time or memory.
 
 A pool starts a checker (:mod:`bapo.graders.symbolic`, if not another module) at the first check, and another one after
-a kill; a start takes about a second. Threads may share a pool, and a forked child starts checkers for itself. A checker
+a kill. A start takes about a second. Threads may share a pool, and a forked child starts checkers for itself. A checker
 ends with the process that started it.
 
 Libraries do not fit: a pool of concurrent.futures ends when a worker is killed, one of pebble 5.2.3 when a worker is

@@ -154,18 +154,18 @@ def split(latex: str) -> tuple[str, str | None]:
 
 def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
     words = _words(unit).split()
-    plain = [word.lower().rstrip(".") for word in words]
+    lower = [word.lower().rstrip(".") for word in words]
     factor, used = Fraction(1), 0
-    while used < len(plain) and (scale := _SCALES.get(plain[used].removesuffix("s"))):
+    while used < len(lower) and (scale := _SCALES.get(lower[used].removesuffix("s"))):
         factor, used = factor * scale, used + 1
-    if not used and plain and (part := _PARTS.get(plain[0].removesuffix("s"))):
+    if not used and lower and (part := _PARTS.get(lower[0].removesuffix("s"))):
         factor, used = Fraction(1, part), 1
-    rest = plain[used:]
+    rest = lower[used:]
     if rest and (rest[0] in _DIGITS | _POWERS or _OPERATORS & set(rest) or _timed(rest) or doubtful(unit)):
         return latex, SPOKEN
     if _DENIAL.search(" ".join(words)):
         return latex, SPOKEN
-    if (rest and _FIRST.fullmatch(words[used] if len(words[used]) == 1 else rest[0])) or plain[:1] in (["!"], ["?"]):
+    if (rest and _FIRST.fullmatch(words[used] if len(words[used]) == 1 else rest[0])) or lower[:1] in (["!"], ["?"]):
         return latex, SPOKEN
     if any(map(_LATER.fullmatch, rest)) or (rest and _LAST.fullmatch(rest[-1])):
         return latex, SPOKEN
@@ -218,13 +218,13 @@ def name(unit: str) -> str:
 def _product(words: str) -> str:
     """Return known units with their powers, in order: kJ mol^-1 for kJ/mol; "" where one is not known."""
     powers: dict[str, int] = {}
-    for place, part in enumerate(words.replace("(", "").replace(")", "").split("/")):
+    for position, part in enumerate(words.replace("(", "").replace(")", "").split("/")):
         for factor in part.replace("\\cdot", " ").split():
             match = re.fullmatch(r"([^\W\d_]+|°)(?:\^(-?\d))?\.?", factor)
             unit = _word(match[1]) if match else ""
             if not match or not unit:
                 return ""
-            powers[unit] = powers.get(unit, 0) + int(match[2] or 1) * (-1 if place else 1)
+            powers[unit] = powers.get(unit, 0) + int(match[2] or 1) * (-1 if position else 1)
     return " ".join(sorted(unit if power == 1 else f"{unit}^{power}" for unit, power in powers.items()))
 
 

@@ -52,12 +52,12 @@ class ARPO(Method):
         return Batch(groups, metrics={"replayed_responses": replayed})
 
     def _with_stored(self, group: Group, rng: np.random.Generator) -> Group:
-        """Return the group, if it failed with a stored correct response in the first place, else as it is."""
+        """Replace the first response of a failed group by a stored correct one, if there is one."""
         failed = group.rewards.std() < self.config.max_std and group.mean < self.config.max_mean
-        stored = self.kept.of(group.prompt.id) if failed else []
-        if not stored:
+        responses = self.kept.of(group.prompt.id) if failed else []
+        if not responses:
             return group
-        response, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
+        response, rest = responses[rng.integers(len(responses))], group.select(range(1, group.size))
         return replace(
             group,
             rewards=np.concatenate([response.rewards, rest.rewards]),

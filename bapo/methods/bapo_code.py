@@ -115,8 +115,8 @@ class BAPOCode(BAPO):
             return [], []
         limit = self.reevaluated_at_once
         if len(entries) > limit:  # random.sample(available_uids, max_reeval_ids)
-            chosen = self.random("re-evaluated", step).choice(len(entries), size=limit, replace=False)
-            entries = [entries[i] for i in sorted(chosen)]
+            indices = self.random("re-evaluated", step).choice(len(entries), size=limit, replace=False)
+            entries = [entries[i] for i in sorted(indices)]
         groups = sampler.regenerate([e.prompt for e in entries], REEVALUATED, c.x2_policy)
         improved: Groups = []
         failed: Groups = []
@@ -232,11 +232,11 @@ def quota_filter(groups: list[Group], share: float, std: float, rng: np.random.G
     centre = (levels[0] + levels[-1]) / 2
     weights = np.exp(-0.5 * ((np.array(levels) - centre) / std) ** 2)
     quotas = (int(share * sum(g.size for g in groups)) * weights / weights.sum()).astype(int)
-    drawn: dict[int, list[int]] = {}
+    picks: dict[int, list[int]] = {}
     for level, quota in zip(levels, quotas, strict=True):
         responses = [(n, i) for n, g in enumerate(groups) if bins[n] == level for i in range(g.size)]
         count = min(quota, len(responses))
         for index in rng.choice(len(responses), size=count, replace=False):
             n, i = responses[index]
-            drawn.setdefault(n, []).append(i)
-    return [groups[n].select(sorted(responses)) for n, responses in sorted(drawn.items())] or list(groups)
+            picks.setdefault(n, []).append(i)
+    return [groups[n].select(sorted(index)) for n, index in sorted(picks.items())] or list(groups)

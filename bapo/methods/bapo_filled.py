@@ -35,8 +35,8 @@ class BAPOFilled(BAPOWithX1Only):
 
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
         keep = partial(self.filtered_fresh, step)
-        groups, drawn, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, MOST_BATCHES, policy="rollout")
-        batch = self.batch(drawn, groups, [], [], [])
+        groups, all_groups, _ = dynamic_sampling(fresh, keep, sampler, self.batch_size, MOST_BATCHES, policy="rollout")
+        batch = self.batch(all_groups, groups, [], [], [])
         batch.groups, surplus = groups[: self.batch_size], groups[self.batch_size :]
         batch.rejected += [(g, "batch full") for g in surplus]
         return batch

@@ -19,12 +19,10 @@ class BAPOShuffled(BAPO):
     source = "control of paper eq. 5"
 
     def high_quality(self, step: int, c2: float, c3: float, room: int, x1: Groups) -> Groups:
-        chosen = super().high_quality(step, c2, c3, room, x1)
-        if len(chosen) < 2:
+        x3 = super().high_quality(step, c2, c3, room, x1)
+        if len(x3) < 2:
             return []
-        order = self.random("shuffled", step).permutation(len(chosen))
+        order = self.random("shuffled", step).permutation(len(x3))
         # each takes the responses of the next in a random circle, so that none keeps its own
         other = dict(zip(order.tolist(), [*order[1:].tolist(), int(order[0])], strict=True))
-        return [
-            replace(g, rewards=chosen[other[i]].rewards, samples=chosen[other[i]].samples) for i, g in enumerate(chosen)
-        ]
+        return [replace(g, rewards=x3[other[i]].rewards, samples=x3[other[i]].samples) for i, g in enumerate(x3)]

@@ -54,7 +54,7 @@ class BAPOXi(GRPOStale):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         batch = super().build_batch(step, fresh, sampler)
         scored = sampler.score(batch.groups)
-        ratios = [own - g.samples.logprobs for g, own in zip(batch.groups, scored, strict=True)]
+        ratios = [current - g.samples.logprobs for g, current in zip(batch.groups, scored, strict=True)]
         batch.phase, metrics = self.judge(batch.groups, ratios)
         batch.metrics |= metrics
         return batch

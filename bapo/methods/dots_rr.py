@@ -21,9 +21,9 @@ class RolloutReplayConfig(WithoutKL):
 class RolloutReplay(Method):
     """Rollout replay (Sun et al. 2506.05316, section 3.3; ASTRAL-Group/data-efficient-llm-rl, ``select_buffer``).
 
-    After the first steps, sigma * B prompts are generated and up to (1 - sigma) * B groups replayed, drawn at random
-    from a FIFO buffer of the last groups. It holds the newest group of each prompt, unless that is all right or all
-    wrong; a replayed group stays in it until it is pushed out. The ratio is pi_theta / alpha_B.
+    After the first steps, a step generates from sigma * B prompts and replays up to (1 - sigma) * B groups. They are
+    drawn at random from a FIFO buffer of the last groups. It holds the newest group of each prompt, unless that is all
+    right or all wrong. A replayed group stays in it until it is pushed out. The ratio is pi_theta / alpha_B.
     """
 
     Config = RolloutReplayConfig

@@ -44,10 +44,10 @@ class ExGRPO(MixedMethod):
     the policy that sampled it, shaped by x / (x + 0.1), not clipped; fresh ones lose their clip when replay starts. A
     question whose responses are all right is retired: neither kept nor drawn again.
 
-    Differences from the reference: G responses are generated and the last gives way; only questions in use are drawn
-    from the stream; a response's entropy is estimated by the mean of -log pi over its tokens, where the reference
-    averages the entropies of the padding behind the responses (``~(responses != pad)``, in the last chunk of eight); at
-    most ``capacity`` responses are kept per question; token losses are averaged, see :class:`MixedConfig`.
+    Differences from the reference: G responses are generated and the last gives way. Only questions in use are drawn
+    from the stream. A response's entropy is estimated by the mean of -log pi over its tokens; the reference averages
+    the entropies of the padding behind the responses (``~(responses != pad)``, in the last chunk of eight). At most
+    ``capacity`` responses are kept per question. Token losses are averaged, see :class:`MixedConfig`.
     """
 
     Config = ExGRPOConfig
@@ -99,10 +99,10 @@ class ExGRPO(MixedMethod):
 
     def _surest(self, names: list[str], sampler: Sampler) -> dict[str, Group]:
         """Return each question's kept response with the highest mean log-probability under the current policy."""
-        stored = [self.kept.of(name) for name in names]
-        merged = [merge(responses) for responses in stored]
+        candidates = [self.kept.of(name) for name in names]
+        merged = [merge(responses) for responses in candidates]
         surest = {}
-        for name, responses, group, logprobs in zip(names, stored, merged, sampler.score(merged), strict=True):
+        for name, responses, group, logprobs in zip(names, candidates, merged, sampler.score(merged), strict=True):
             entropy = -logprobs.sum(1, dtype=np.float64) / group.samples.lengths
             surest[name] = responses[int(np.argmin(entropy))]
         return surest
@@ -129,8 +129,8 @@ class ExGRPO(MixedMethod):
 
     def _mixed(self, group: Group) -> Group:
         """Return the group with its stored response, whose policy is the oldest in it."""
-        stored = self.chosen.pop(group.prompt.id, None)
-        return group if stored is None else replace(mixed(group, stored), version=stored.version)
+        response = self.chosen.pop(group.prompt.id, None)
+        return group if response is None else replace(mixed(group, response), version=response.version)
 
     def _keep(self, group: Group, version: int) -> None:
         """Keep fresh correct responses and update the question's bucket; retire a question answered always right.

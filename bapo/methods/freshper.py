@@ -54,11 +54,11 @@ class FreshPER(Method):
         c, count = self.config, self.config.replays * self.batch_size
         chances = self.chances(step)
         shares = (np.arange(count) + self.random("freshper", step).random(count)) / count
-        chosen = np.searchsorted(np.cumsum(chances), shares).clip(max=len(chances) - 1)
+        indices = np.searchsorted(np.cumsum(chances), shares).clip(max=len(chances) - 1)
         beta = c.correction + (1 - c.correction) * min(1.0, step / c.correction_steps)
-        weights = (len(chances) * chances[chosen]) ** -beta
+        weights = (len(chances) * chances[indices]) ** -beta
         weights /= weights.max()
-        return [replace(self.kept[i], origin=REPLAYED, weight=float(w)) for i, w in zip(chosen, weights, strict=True)]
+        return [replace(self.kept[i], origin=REPLAYED, weight=float(w)) for i, w in zip(indices, weights, strict=True)]
 
     def chances(self, step: int) -> np.ndarray:
         """Return P of each stored group, float64 [n]."""
@@ -68,5 +68,5 @@ class FreshPER(Method):
         return priorities / priorities.sum()
 
     def separate(self, group: Group) -> int:
-        """Put replayed groups last, in mini-batches of their own."""
+        """Put replayed groups last, in separate mini-batches."""
         return int(group.origin == REPLAYED)

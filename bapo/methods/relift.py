@@ -19,10 +19,11 @@ class ReLIFT(MixedMethod):
     """Reinforcement learning interleaved with fine-tuning (Ma et al. 2506.07527; TheRoadQaQ/ReLIFT
     ``relift/trainer.py``, ``relift/core_algos.compute_sft_loss`` and ``examples/math-7b/train.sh``).
 
-    A question that all G responses get wrong enters the front of a buffer with the expert's solution. Once the buffer
-    holds as many as a batch has questions (128 of both in the reference), the step's policy updates are followed by one
-    supervised update on that many from the front: the mean over tokens of -log pi_theta, less the entropy bonus. The
-    reinforcement learning is GRPO without division by the standard deviation, clip (on_policy_clip) or KL.
+    A question that all G responses get wrong enters the front of a buffer with the expert's solution. The buffer is
+    full when it holds as many as a batch has questions (128 of both in the reference). Then one supervised update on
+    that many from the front follows the step's policy updates: its loss is the mean over tokens of -log pi_theta, less
+    the entropy bonus. The reinforcement learning is GRPO without division by the standard deviation, clip
+    (on_policy_clip) or KL.
 
     Differences from the reference: one optimiser and one gradient clip serve both losses (a second AdamW there, with
     the same learning rate); the expert is the task's; token losses are averaged, see :class:`MixedConfig`. A question

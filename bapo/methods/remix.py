@@ -30,10 +30,10 @@ class ReMixConfig(MethodConfig):
 class ReMix(Method):
     """ReMix on GRPO (Liang et al. 2507.06892; no public code).
 
-    Until step T a share p of each batch is drawn from the groups of the last N policies and only the rest is generated,
-    each batch is trained on ``update_to_data`` times, and the clip interval of a replayed response is centred at
-    pi_k / pi_{k-i}. Then comes "policy reincarnation": the reference becomes pi_T and training continues with GRPO on
-    fresh batches. The KL is lambda KL(reference) + (1 - lambda) KL(pi_k) with
+    Until step T a share p of each batch is drawn from the groups of the last N policies, and only the rest is
+    generated. Each batch is trained on ``update_to_data`` times, and the clip interval of a replayed response is
+    centred at pi_k / pi_{k-i}. Then comes "policy reincarnation": the reference becomes pi_T and training continues
+    with GRPO on fresh batches. The KL is lambda KL(reference) + (1 - lambda) KL(pi_k) with
     lambda = max(1 - 0.1 ceil(max(t - T, 0) / 10), 0.5).
     """
 
@@ -51,8 +51,8 @@ class ReMix(Method):
 
     def _replays(self, step: int) -> int:
         """Return the number of groups that come from earlier policies."""
-        wanted = min(round(self.config.replay_share * self.batch_size), self.batch_size - 1)
-        return min(wanted, len(self.kept)) if self._mixes(step) else 0
+        most = min(round(self.config.replay_share * self.batch_size), self.batch_size - 1)
+        return min(most, len(self.kept)) if self._mixes(step) else 0
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         # only the groups of the N policies before this step's stay, and none after T
