@@ -59,7 +59,7 @@ def loss(log_pi: Tensor, entropy: Tensor, log_alpha: Tensor, advantage: Tensor, 
     """Return minus the objective of equation 3 for a mini-batch of N responses.
 
     log_pi, log_alpha [N, RESPONSE]: log-probability of each token under the trained policy and under the policy that
-    sampled it: alpha for X1, pi_theta_t for X2, alpha_B for X3. entropy: alike; advantage: [N]; mask: 0 behind the end.
+    sampled it: alpha for X1, pi_theta_t for X2, alpha_B for X3. advantage [N]. entropy, mask [N, RESPONSE]: 0 behind y.
     """
     a = advantage[:, None]
     rho = torch.exp(log_pi - log_alpha)  # the ratios below equation 3
@@ -130,8 +130,8 @@ def build_batch(
     # equation 5, third term; line 16. choice: the thresholds are this step's, and what is drawn stays in B_high
     high_quality = [g for g in B_high if c2 <= g.mu <= c3]
     k = max(0, min(len(high_quality), B - len(X1) - len(X2)))  # equation 7
-    drawn = seeds.generator(seed, "x3", t).choice(len(high_quality), size=k, replace=False)
-    X3 = [high_quality[i] for i in sorted(drawn)]
+    indices = seeds.generator(seed, "x3", t).choice(len(high_quality), size=k, replace=False)
+    X3 = [high_quality[i] for i in sorted(indices)]
 
     # choice: lines 8 and 9 come last, so that X2 and X3 are "historical", as section 3.2 has it
     for g in X_on:
@@ -155,7 +155,7 @@ def train(
     prompts = endless(problems, seed)
     alpha = copy.deepcopy(pi)  # the rollout policy begins as pi_theta_0
     optimizer = torch.optim.Adam(pi.parameters(), lr=RATE, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / WARM_UP))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda updates: min(1.0, (updates + 1) / WARM_UP))
     B_bad: dict[str, Problem] = {}
     B_high: list[Group] = []
     for t in range(1, steps + 1):  # line 1
@@ -228,9 +228,9 @@ def rollout(
 
 def log_probabilities(policy: Qwen2ForCausalLM, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return log policy(y|x) and the entropy for each token of the responses, both [N, RESPONSE], 0 behind the end."""
-    seen = tokens.ne(PAD).cumsum(1) > 0  # all but the padding on the left
-    positions = (seen.cumsum(1) - 1).clamp(min=0)
-    logits = policy(tokens, attention_mask=seen.long(), position_ids=positions).logits[:, PROMPT - 1 : -1]
+    visible = tokens.ne(PAD).cumsum(1) > 0  # all but the padding on the left
+    positions = (visible.cumsum(1) - 1).clamp(min=0)
+    logits = policy(tokens, attention_mask=visible.long(), position_ids=positions).logits[:, PROMPT - 1 : -1]
     log_policy = torch.log_softmax(logits, -1)
     entropy = -(log_policy.exp() * log_policy).sum(-1)
     return log_policy.gather(2, tokens[:, PROMPT:, None])[:, :, 0] * mask, entropy * mask
@@ -259,10 +259,10 @@ def load() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase, list[Problem], li
     ).eval()
     load_model(model, Path(__file__).parents[1] / "experiments" / "base" / "laptop_countdown.safetensors")
 
-    def drawn(split: str) -> list[Problem]:
+    def draw(split: str) -> list[Problem]:
         return task.problems(settings.data, split, seeds.generator(settings.data.seed, "countdown", split))[0]
 
-    return model, tokenizer, drawn("train"), drawn("cd34")
+    return model, tokenizer, draw("train"), draw("cd34")
 
 
 def accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, problems: list[Problem]) -> str:
