@@ -78,9 +78,9 @@ def same(gold: Form, answer: Form, algebra: Algebra = no_algebra) -> bool:
 
 
 def _reading(form: Form, kind: str) -> Form | None:
-    """Return how else ``form`` reads where the other form is of this kind; None where it does not.
+    """Return another reading of ``form`` that suits a form of this kind; None where there is none.
 
-    A text with two readings gives the second, and a list of one part that part.
+    A text with two readings has the second one, and a list of one part has that part.
     """
     if form.other is not None and kind in (("list", "set", "tuple") if form.kind == "number" else ("number",)):
         return form.other

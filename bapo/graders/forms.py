@@ -75,7 +75,7 @@ class Form:
     text: str  # for comparing as text
     parts: tuple[Form, ...] = ()  # of lists and so on, row by row for a matrix; the right side of an equation
     number: numbers.Value | None = None
-    name: str | None = None  # the left side of an equation that is a name; "time" or "letter": a ratio or choice is one
+    name: str | None = None  # the left side of an equation, if it is a name; "time" of a ratio, "letter" of a choice
     brackets: str = ""  # of an interval or tuple
     columns: int = 0  # of a matrix
     operators: tuple[str, ...] = ()  # of a relation, between its parts
