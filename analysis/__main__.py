@@ -216,7 +216,6 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
-    study.load_trials(options.trials)
     return Made(sweep.write(options.trials, options.out), [options.trials])
 
 
@@ -258,11 +257,11 @@ def inputs(paths: Sequence[Path]) -> list[Path]:
 
 def _listed(file: Path) -> list[Path]:
     """Return the runs of a study file, or of a sweep's trials."""
-    content = read_json(file)
-    if "trials" in content:
-        return study.load_trials(file).runs
-    starts = [(start["run"], depth) for key, depth in (("cells", 4), ("bases", 3)) for start in content.get(key, ())]
-    return [study.placed(file, Path(run), depth) for run, depth in starts]
+    if "trials" in read_json(file):
+        from analysis.beyond import sweep
+
+        return sweep.read(file).runs
+    return [start.run for start in study.load(file).starts]
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:

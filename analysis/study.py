@@ -149,12 +149,12 @@ def load(path: Path) -> StudyFile:
     [((place, _), times)] = names.most_common(1)
     if times > 1:
         raise wrong(path, place, None, "names a seed twice; every cell needs a seed of its own")
-    cells = tuple(replace(cell, run=placed(path, cell.run, 4)) for cell in file.cells)  # TASK/MODEL/METHOD/SEED
+    cells = tuple(replace(cell, run=_placed(path, cell.run, 4)) for cell in file.cells)  # TASK/MODEL/METHOD/SEED
     _require_own_runs(cells)
-    return replace(file, cells=cells, bases=tuple(replace(b, run=placed(path, b.run, 3)) for b in file.bases))
+    return replace(file, cells=cells, bases=tuple(replace(b, run=_placed(path, b.run, 3)) for b in file.bases))
 
 
-def placed(file: Path, run: Path, depth: int) -> Path:
+def _placed(file: Path, run: Path, depth: int) -> Path:
     """Return where a run of a study file lies: in HOME for HOME/studies/NAME.json, though HOME may have been moved.
 
     depth: of the run below HOME.
@@ -247,77 +247,6 @@ def merged(studies: Sequence[StudyFile]) -> StudyFile:
         bases=tuple(bases.values()),
         benchmarks=benchmarks,
     )
-
-
-@dataclass(frozen=True)
-class _RunOfTrial:
-    run: str
-
-
-@dataclass(frozen=True)
-class _Trial:
-    number: int
-    state: str
-    drawn: Mapping[str, bool | int | float | str | None]
-    seeds: Mapping[str, _RunOfTrial]
-    value: float | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class _Parameter:
-    name: str
-    title: str
-    distribution: str
-    choices: tuple[bool | int | float | str | None, ...] | None
-
-
-@dataclass(frozen=True)
-class _Reference:
-    title: str
-    runs: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Validation:
-    set: str
-    samples: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialsFile:
-    """The fields of ``trials.json`` that are read, which ``bapo sweep`` writes."""
-
-    title: str
-    scale: str
-    note: str | None
-    model_title: str
-    method_title: str
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
-    validation: _Validation
-    parameters: tuple[_Parameter, ...]
-    reference: _Reference
-    trials: tuple[_Trial, ...]
-
-    @property
-    def runs(self) -> list[Path]:
-        """Return the folders of all runs, the reference's first."""
-        trials = (seed.run for trial in self.trials for seed in trial.seeds.values())
-        return [*map(Path, (*self.reference.runs.values(), *trials))]
-
-
-def load_trials(path: Path) -> TrialsFile:
-    """Read ``trials.json``. Raises UserError naming file, field and cure."""
-    file: TrialsFile = validate.read(TrialsFile, read_json(path), path)
-    runs = {"reference.runs": file.reference.runs.keys()}
-    complete = [(i, trial) for i, trial in enumerate(file.trials) if trial.state == "complete"]
-    runs |= {f"trials.{i}.seeds": trial.seeds.keys() for i, trial in complete}
-    for place, there in runs.items():
-        if missing := [seed for seed in file.seeds if str(seed) not in there]:
-            raise wrong(path, place, None, f"has no run of seed {missing[0]}; collect the trials again by `bapo sweep`")
-    if valueless := [i for i, trial in complete if trial.value is None]:
-        raise wrong(path, f"trials.{valueless[0]}.value", None, "has no value; add it")
-    return file
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ def test_of_many_values_the_lowest_and_the_highest_third_and_choices_in_their_or
     values = [1.0, 2.0, 3.5, 4.0, 7.0, 9.0, 12.0, 20.0, 29.0]
     trials = [{"drawn": {"v": v}, "seeds": table(0.4 + 0.01 * i)} for i, v in enumerate(values)]
     many = load(sweep(tmp_path, {"v": None}, trials))
-    assert [title for title, _ in ends(many, many.content["parameters"][0])] == ["1 to 3.5", "12 to 29"]
+    assert [title for title, _ in ends(many, many.file.parameters[0])] == ["1 to 3.5", "12 to 29"]
     assert changes(many)[0]["change"] == pytest.approx(6)
     accuracy = {"adaptive": 0.5, "fixed low": 0.52, "fixed high": 0.44}
     trials = [{"drawn": {"c": c}, "seeds": table(a)} for c, a in reversed(accuracy.items())]
@@ -52,7 +52,7 @@ def test_the_region_is_one_standard_error_of_the_best_and_above_the_reference(tm
     # by hand: problems' spread 0.02 * sqrt(6) around the mean, so SE^2 = 0.0004 * 6 / 8; seeds 0.01 apart from the
     # mean add 0.0002 / 2 and no interaction
     assert loaded.complete[0].estimate.se == pytest.approx((0.0004 * 6 / 8 + 0.0002 / 2) ** 0.5)
-    assert [t.row["drawn"]["v"] for t in loaded.complete if loaded.in_region(t)] == [
+    assert [t.trial.drawn["v"] for t in loaded.complete if loaded.in_region(t)] == [
         1,
         2,
     ]  # 0.5 is above GRPO's 0.385, but not near the best
