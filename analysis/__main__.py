@@ -28,9 +28,10 @@ SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")
 
 @dataclass(frozen=True)
 class Made:
-    """What a command did. files: what it wrote, with a record of where that comes from; read: files that say so.
+    """What a command did.
 
-    text: what it prints; status: its exit status.
+    files: what it wrote, each with a record of its origin; read: the files that it was made from; text: what it prints;
+    status: its exit status.
     """
 
     files: Sequence[Path] = ()
@@ -44,7 +45,7 @@ Argument = tuple[str, dict[str, Any]]
 
 
 def path(name: str, metavar: str | None, text: str, **options: Any) -> Argument:
-    """Return an argument that is a path. text: its help; options: of argparse's add_argument."""
+    """Return an argument that is a path. text: its help; options: of argparse's ``add_argument``."""
     return name, {"type": commands.path, "metavar": metavar, "help": text, **options}
 
 
@@ -78,9 +79,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("robustness", _robustness, trials, OUT, text=text)
 
     log = path("file", None, "a training log of verl, TRL or wandb, plain or .gz, or results_DATE.json of lm-eval")
-    folders = [
-        (f"--{name}", {"required": True, "help": "the name of a folder"}) for name in ("task", "model", "method")
-    ]
+    required = {"required": True, "help": "the name of a folder"}
+    folders = [(f"--{name}", required) for name in ("task", "model", "method")]
     seed = ("--seed", {"type": partial(_count, below=2**63), "default": 1, "help": "of the run (1)"})
     numbers = (("batch", 128, "prompts a step"), ("group", 8, "responses"))
     sizes = [(f"--{name}", {"type": _count, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
@@ -99,14 +99,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("verify", _verify, path("crate", "ARCHIVE", "the folder of an archive"))
     command("evidence", _evidence, STUDY, OUT)
     command("unpack", _unpack, path("evidence", "FILE.zip", "evidence/SCALE/*.zip", nargs="+"), OUT)
-    command(
-        "compare",
-        _compare,
-        *(
-            path(side, side.upper(), "a folder of results or of an archive, or the file of a published study")
-            for side in "ab"
-        ),
-    )
+    text = "a folder of results or of an archive, or the file of a published study"
+    command("compare", _compare, path("a", "A", text), path("b", "B", text))
 
     names = ("--study", {"nargs": "*", "default": [], "metavar": "NAME", "help": "whose rows are shown"})
     command("closing", _closing, RESULTS, names, text="what a target ends with: the page, and rows of studies")
@@ -121,12 +115,12 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
 
 def _table(options: argparse.Namespace) -> Made:
-    asked = study.load(options.study)
+    runs = study.load(options.study)
     if getattr(options, "reference", None):
-        asked = replace(asked, reference=options.reference)
-    files = tables.write(options.command, asked, options.out)
-    said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
-    return Made(files, [options.study], said)
+        runs = replace(runs, reference=options.reference)
+    files = tables.write(options.command, runs, options.out)
+    page = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
+    return Made(files, [options.study], page)
 
 
 def _figure(options: argparse.Namespace) -> Made:
@@ -172,8 +166,8 @@ def _import(options: argparse.Namespace) -> Made:
     names = (options.task, options.model, options.method, options.seed)
     sizes = options.batch, options.group
     folder, log = imports.import_file(options.file, options.out, names, *sizes, options.metric)
-    said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]] + log.notes
-    return Made(text="\n".join([*said, f"wrote {folder}; {len(log.refused)} records refused"]))
+    lines = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]] + log.notes
+    return Made(text="\n".join([*lines, f"wrote {folder}; {len(log.refused)} records refused"]))
 
 
 def _export(options: argparse.Namespace) -> Made:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ class Outcomes:
     @property
     def samples(self) -> int:
         return self.correct.shape[-1]
+
+    @cached_property
+    def accuracy(self) -> np.ndarray:
+        """Return the mean of each problem's samples [S, n]."""
+        return self.correct.mean(axis=2)
 
     def pass_at(self, k: int) -> np.ndarray:
         """Return the chance that one of k samples is correct [S, n]; NaN where there are fewer samples."""
@@ -99,10 +105,10 @@ def table(cell: StudyRun | Base, name: str, study: StudyFile, columns: Sequence[
     path = cell.run / name
     if not path.exists():
         raise NotRecorded(f"{path} does not exist")
-    return chosen(read_table(path), columns, path) if columns else read_table(path)
+    return select(read_table(path), columns, path) if columns else read_table(path)
 
 
-def chosen(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFrame:
+def select(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFrame:
     """Return these columns of a run's table. Raises NotRecorded where it lacks one."""
     for column in columns:
         if column not in frame:
@@ -116,12 +122,12 @@ def config(cell: StudyRun) -> dict[str, Any]:
     return parse_yaml(path) if path.exists() else {}
 
 
-def setting(cell: StudyRun, section: str, name: str) -> Any:
-    """Return the value SECTION.NAME of a run's configuration. Raises NotRecorded where it has none."""
-    value = config(cell).get(section, {}).get(name)
-    if value is None:
-        raise NotRecorded(f"{cell.run / CONFIG} has no {section}.{name}")
-    return value
+def batch_size(cell: StudyRun) -> int:
+    """Return B of a run's configuration. Raises NotRecorded where it has none."""
+    size: int | None = config(cell).get("train", {}).get("batch_size")
+    if size is None:
+        raise NotRecorded(f"{cell.run / CONFIG} has no train.batch_size")
+    return size
 
 
 def kind_of_base(block: Block) -> str:
@@ -132,18 +138,21 @@ def kind_of_base(block: Block) -> str:
     sections = config(next(iter(block.methods.values()))[0])
     if any(not isinstance(sections.get(key), dict) for key in MAKES):
         return ""
-    made = {
+    kind = {
         key: {k: v for k, v in sections[key].items() if v is not None and k not in DRAWN.get(key, ())} for key in MAKES
     }
-    return json.dumps(made, sort_keys=True)
+    return json.dumps(kind, sort_keys=True)
 
 
-def kinds(study: StudyFile, named: bool = False) -> dict[str, list[Block]]:
-    """Return the blocks that have runs by task and kind of base model; named: those alone whose runs say of which."""
+def kinds(study: StudyFile, known: bool = False) -> dict[str, list[Block]]:
+    """Return the blocks that have runs, by task and kind of base model.
+
+    known: leave out the blocks whose runs do not say of which kind their base is.
+    """
     blocks: dict[str, list[Block]] = {}
-    for block in filter(lambda block: block.methods, study.blocks):
+    for block in (block for block in study.blocks if block.methods):
         kind = kind_of_base(block)
-        if kind or not named:
+        if kind or not known:
             blocks.setdefault(f"{block.task} {kind or block.model}", []).append(block)
     return blocks
 

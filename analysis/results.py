@@ -42,9 +42,9 @@ def cost_cells(costs: Mapping[str, float]) -> dict[str, str]:
 class Result:
     """One method of a block.
 
-    seeds: none for the base. accuracy: per benchmark, the problems' means of each seed [S, n]; outcomes: the 0/1
-    [S, n, K] behind them. costs: mean over seeds of each of COSTS; NaN for the base, whose training no method pays for.
-    disputed: per benchmark that has it, the mean share of samples on which a second grader disagrees.
+    seeds: none for the base; outcomes: per benchmark; costs: mean over seeds of each of COSTS, NaN for the base, whose
+    training no method pays for; disputed: per benchmark that has it, the mean share of samples on which a second grader
+    disagrees.
     """
 
     method: str
@@ -52,7 +52,6 @@ class Result:
     kind: str
     seeds: tuple[int, ...]
     outcomes: dict[str, reading.Outcomes]
-    accuracy: dict[str, np.ndarray]
     costs: dict[str, float]
     disputed: dict[str, float] = field(default_factory=dict)
 
@@ -61,8 +60,8 @@ class Result:
         return self.method == BASE
 
     def column(self, name: str) -> list[np.ndarray]:
-        """Return the benchmarks of a table column: itself, or all of them for the average."""
-        return list(self.accuracy.values()) if name == AVERAGE else [self.accuracy[name]]
+        """Return the accuracies [S, n] of the benchmark of a table column, or of all of them for the average."""
+        return [outcome.accuracy for benchmark, outcome in self.outcomes.items() if name in (benchmark, AVERAGE)]
 
     def side(self, name: str) -> Side:
         """Return the method's part in a comparison."""
@@ -89,14 +88,13 @@ def collect(block: Block, study: StudyFile) -> dict[str, Result]:
 
 def _result(method: str, cells: Sequence[StudyRun | Base], block: Block, study: StudyFile) -> Result:
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
-    accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
     runs = [cell for cell in cells if isinstance(cell, StudyRun)]
     costs = costs_of(runs, study) if runs else dict.fromkeys(COSTS, NAN)
     title, kind = (block.method_title(method), runs[0].kind) if runs else (block.model_title, "")
     summaries = [reading.summary(c.run / "eval", study)["benchmarks"] for c in cells]
     shares = {n: [b[n].get("second_grader_disagreement", np.nan) for b in summaries] for n in summaries[0]}
     disputed = {name: float(np.mean(values)) for name, values in shares.items() if np.isfinite(values).all()}
-    return Result(method, title, kind, tuple(c.seed for c in runs), outcomes, accuracy, costs, disputed)
+    return Result(method, title, kind, tuple(c.seed for c in runs), outcomes, costs, disputed)
 
 
 def costs_of(cells: Sequence[StudyRun | Base], study: StudyFile) -> dict[str, float]:
@@ -367,8 +365,8 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
 
 def of_pair(pairs: pd.DataFrame, block: Block, of: str, minus: str, benchmark: str = AVERAGE) -> Row:
     """Return the row of :func:`pairs` for ``of``, which comes later, minus ``minus`` in one benchmark of a block."""
-    named = {"task": block.task, "model": block.model, "benchmark": benchmark, "of": of, "minus": minus}
-    return pairs.set_index([*named]).loc[tuple(named.values())].to_dict()
+    key = {"task": block.task, "model": block.model, "benchmark": benchmark, "of": of, "minus": minus}
+    return pairs.set_index([*key]).loc[tuple(key.values())].to_dict()
 
 
 def mirrored(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -397,10 +395,10 @@ def marked(means: Mapping[str, float], real: Collection[tuple[str, str]]) -> dic
 
     real: pairs of methods that differ, either way round.
     """
-    ranked, named = sorted(means, key=lambda method: -means[method]), dict[str, str]()
+    ranked, marks = sorted(means, key=lambda method: -means[method]), dict[str, str]()
     for place, mark in enumerate((text.BOLD, text.UNDERLINE), start=1):
         others = ranked[place:]
         if not others or not all({(ranked[place - 1], m), (m, ranked[place - 1])} & {*real} for m in others):
             break
-        named[ranked[place - 1]] = mark
-    return named
+        marks[ranked[place - 1]] = mark
+    return marks

@@ -125,8 +125,8 @@ class StudyFile:
     @property
     def notes(self) -> list[str]:
         """Return the study's note, and before it how many of its runs are here where some are missing."""
-        shown = f"{self.share_of_runs}; the others are missing." if self.missing else ""
-        return [note for note in (shown, self.note) if note]
+        share = f"{self.share_of_runs}; the others are missing." if self.missing else ""
+        return [note for note in (share, self.note) if note]
 
     @property
     def share_of_runs(self) -> str:
@@ -165,13 +165,13 @@ def _placed(file: Path, run: Path, depth: int) -> Path:
 def _block(study: StudyFile, task: str, model: str) -> Block:
     cells = [c for c in study.cells if (c.task, c.model) == (task, model)]
     base = next((b for b in study.bases if (b.task, b.model) == (task, model)), None)
-    first = (*cells, base)[0]
+    first = next(s for s in study.starts if (s.task, s.model) == (task, model))
     in_order = sorted(cells, key=lambda c: c.seed)
     return Block(
         task=task,
         model=model,
-        task_title=(first and first.task_title) or task,
-        model_title=(first and first.model_title) or model,
+        task_title=first.task_title or task,
+        model_title=first.model_title or model,
         base=base,
         methods={m: tuple(c for c in in_order if c.method == m) for m in row_order(c.method for c in cells)},
         benchmarks=tuple((name, title) for name, title, *_ in study.benchmarks[task]),
@@ -186,7 +186,7 @@ def replicates(blocks: Sequence[Block]) -> Sequence[Block]:
     Bases with several seeds are returned as they are, as each has replicates of its own.
     """
     seeds = [{cell.seed for cells in block.methods.values() for cell in cells} for block in blocks]
-    if len(blocks) < 2 or any(len(of) > 1 for of in seeds) or len(set.union(*seeds)) < len(blocks):
+    if len(blocks) < 2 or any(len(of_block) > 1 for of_block in seeds) or len(set.union(*seeds)) < len(blocks):
         return blocks
     shared = [m for m in blocks[0].methods if all(m in block.methods for block in blocks)]
     in_order = [block for _, block in sorted(zip(map(min, seeds), blocks, strict=True), key=lambda pair: pair[0])]
@@ -239,14 +239,9 @@ def merged(studies: Sequence[StudyFile]) -> StudyFile:
         if tuned.setdefault(method, cell.tuned) == cell.tuned:
             cells[*method, cell.seed] = cell
     bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
-    benchmarks = {task: named for study in reversed(studies) for task, named in study.benchmarks.items()}
-    return replace(
-        studies[0],
-        name=" ".join(study.name for study in studies),
-        cells=tuple(cells.values()),
-        bases=tuple(bases.values()),
-        benchmarks=benchmarks,
-    )
+    benchmarks = {task: names for study in reversed(studies) for task, names in study.benchmarks.items()}
+    name, runs = " ".join(study.name for study in studies), tuple(cells.values())
+    return replace(studies[0], name=name, cells=runs, bases=tuple(bases.values()), benchmarks=benchmarks)
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:

@@ -260,10 +260,11 @@ class RunsOfBlock:
 
 def _tables(row: results.Result, quantity: Quantity, study: StudyFile) -> list[np.ndarray]:
     """Return what a quantity is of in a row: accuracies, or pass@32, of its benchmarks [S, n] each."""
-    names = list(row.accuracy) if quantity.problems == "benchmarks" else [quantity.problems]
-    if unknown := [name for name in names if name not in row.accuracy]:
-        raise UserError(f"{study.name}: problems: {unknown[0]} is no benchmark; there are {', '.join(row.accuracy)}")
-    return [row.outcomes[n].pass_at(32) if quantity.measure == "pass@32" else row.accuracy[n] for n in names]
+    names = list(row.outcomes) if quantity.problems == "benchmarks" else [quantity.problems]
+    if unknown := [name for name in names if name not in row.outcomes]:
+        raise UserError(f"{study.name}: problems: {unknown[0]} is no benchmark; there are {', '.join(row.outcomes)}")
+    outcomes = [row.outcomes[name] for name in names]
+    return [outcome.pass_at(32) if quantity.measure == "pass@32" else outcome.accuracy for outcome in outcomes]
 
 
 @dataclass(frozen=True)

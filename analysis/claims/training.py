@@ -13,7 +13,7 @@ from analysis.audit import best_case
 from analysis.claims.measures import Measure, of_seeds
 from analysis.claims.queries import query
 from analysis.claims.view import ClaimView
-from analysis.reading import NotRecorded, config, setting
+from analysis.reading import NotRecorded, batch_size, config
 from analysis.results import has_reference_pass
 from bapo.store.files import GROUPS, STEPS
 
@@ -69,7 +69,7 @@ def cost_ratio(view: ClaimView, a: str, b: str, *, quantity: Quantity = "rollout
 
 def _share(view: ClaimView, method: str, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Measure:
     """share(frame, B) in percent, of each seed."""
-    size = setting(view.block.methods[method][0], "train", "batch_size")
+    size = batch_size(view.block.methods[method][0])
     values = [100 * float(share(f, size)) for f in view.tables(method, STEPS, columns).values()]
     return of_seeds(values, "%", f"B = {size} groups")
 

@@ -85,7 +85,7 @@ class ClaimView:
         if method == BASE and base is None:
             raise NotRecorded("the base model has not been evaluated")
         cells: Sequence[StudyRun | Base] = (base,) if method == BASE and base else self.block.methods[method]
-        tables = [o.correct.mean(axis=2) for o in self._benchmarks(method, column, cells, reading.evaluations)]
+        tables = [o.accuracy for o in self._benchmarks(method, column, cells, reading.evaluations)]
         return Side(tables, () if method == BASE else self.seeds(method))
 
     def margin(self, column: str) -> float:
@@ -108,7 +108,7 @@ class ClaimView:
         frames = {}
         for cell in self.block.methods[method]:
             frame = self._once(name, [cell], partial(reading.table, cell, name, self.study))
-            frames[cell.seed] = reading.chosen(frame, columns, cell.run / name)
+            frames[cell.seed] = reading.select(frame, columns, cell.run / name)
         return frames
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:

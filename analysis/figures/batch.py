@@ -36,7 +36,7 @@ def _draw(study: StudyFile, shown: Sequence[tuple[Block, str]]) -> tuple[Figure,
     fig, panels = style.grid(caption, len(shown), left="groups in the batch", sharey=True)
     parts = []
     for axes, (block, method) in zip(panels, shown, strict=True):
-        size = reading.setting(block.methods[method][0], "train", "batch_size")
+        size = reading.batch_size(block.methods[method][0])
         frame = reading.steps(block, method, study, [*style.PARTS, "batch_groups"])
         parts.append(frame.assign(**block.keys(method), batch_size=size))
         mean = frame.groupby("step")[list(style.PARTS)].mean()

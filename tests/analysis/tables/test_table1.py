@@ -18,6 +18,7 @@ from support.simulated import MODEL, write_simulated
 
 from analysis import paper, statistics
 from analysis.__main__ import main
+from analysis.reading import Outcomes
 from analysis.results import Comparison, Result, compare, marked
 from analysis.statistics import t_quantile
 from analysis.study import load
@@ -98,8 +99,12 @@ def test_what_a_method_replays_is_counted_in_its_groups(small: Path) -> None:
 # ------------------------------------------------------------------------------------------------ marks
 
 
+def outcomes(accuracy: np.ndarray) -> dict[str, Outcomes]:
+    return {"x": Outcomes((), accuracy[..., None], accuracy[..., None])}  # one sample a problem
+
+
 def result(method: str, seeds: np.ndarray) -> Result:
-    return Result(method, method, "", tuple(range(len(seeds))), {}, {"x": seeds}, {})
+    return Result(method, method, "", tuple(range(len(seeds))), outcomes(seeds), {})
 
 
 def accuracies(mean: float, seed: int, n: int = 200) -> np.ndarray:
@@ -127,9 +132,9 @@ def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expec
     raw = [c.difference.tested.p for c in found.values()]  # Holm counts every pair of the column
     assert len(found) == 3 and [c.adjusted for c in found.values()] == pytest.approx(statistics.holm(raw).tolist())
     # one training seed is one model: these models may differ, and nothing is said of methods
-    single = compare([replace(row, seeds=(0,), accuracy={"x": row.accuracy["x"][:1]}) for row in rows], "x")
+    single = compare([replace(row, seeds=(0,), outcomes=outcomes(row.column("x")[0][:1])) for row in rows], "x")
     assert not any(c.real for c in single.values()) and marks(single) == {}
-    base = Result("base", "base", "", (), {}, {"x": accuracies(0.1, 9)[:1]}, {})  # one given model
+    base = Result("base", "base", "", (), outcomes(accuracies(0.1, 9)[:1]), {})  # one given model
     assert compare([base, *rows], "x")["c", "base"].real
 
 

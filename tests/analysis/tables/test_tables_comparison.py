@@ -13,6 +13,7 @@ from support.runs import place, write_evaluation, write_run, write_study
 
 from analysis import paper
 from analysis.__main__ import main
+from analysis.reading import Outcomes
 from analysis.results import BASE, Result, against, by_method, difference, margin, shares
 from analysis.study import Block, load, merged
 from analysis.tables import comparison
@@ -96,7 +97,8 @@ COUNTDOWN = Block("countdown", "qwen2-112k", "Countdown", "Tiny", None, {}, (("a
 
 
 def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result:
-    return Result(method, method, "", seeds, {}, {"a": np.array(table, dtype=float)}, {})
+    correct = np.array(table, dtype=float)[..., None]  # one sample a problem
+    return Result(method, method, "", seeds, {"a": Outcomes((), correct, correct)}, {})
 
 
 def test_seeds_are_paired_by_their_number() -> None:
