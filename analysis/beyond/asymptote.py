@@ -157,9 +157,6 @@ def estimate(curves: Curves, minus: Curves | None, measure: str) -> Estimate:
     return Estimate(mean, float(np.std(draws, ddof=1)), len(curves.seeds) - 1)
 
 
-# ------------------------------------------------------------------------------------------------ as a figure
-
-
 def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a cost: each method at its evaluated checkpoints, and the fit.
 
@@ -187,16 +184,13 @@ def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     return fig, pd.concat(parts, ignore_index=True)
 
 
-# ------------------------------------------------------------------------------------------------ as text
-
-
 def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
     """Yield a row a method and cost, in percent and points; methods without evaluated checkpoints have none."""
     for against in SPENT:
-        read_before = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
-        for method, curves in read_before.items():
+        by_method = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
+        reference = by_method.get(study.reference)
+        for method, curves in by_method.items():
             sigmoid = fit(*curves.mean())
-            reference = read_before.get(study.reference)
             differs = estimate(curves, reference, ASYMPTOTE) if reference and method != study.reference else None
             yield {
                 **block.keys(method),
@@ -239,5 +233,5 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     page = Page.of(study, f"Asymptotes: {study.title}", tables, text.words(ASYMPTOTE, draws=DRAWS))
     name = f"{ASYMPTOTE}_{study.name}"
     with style.settings():
-        drawn = style.save(*figure(study), out, f"{name}_curves", "Test accuracy by rollouts and by operations")
-    return [*page.write(out, name, numbers), *drawn]
+        pictures = style.save(*figure(study), out, f"{name}_curves", "Test accuracy by rollouts and by operations")
+    return [*page.write(out, name, numbers), *pictures]

@@ -32,9 +32,6 @@ Rules = dict[str, tuple[list[np.ndarray], tuple[int, ...]]]
 HEADER = ("Method", "Last", *(word for title in CHOSEN.values() for word in (title, "gain")))
 
 
-# ------------------------------------------------------------------------------------------------ rules
-
-
 def measure(
     tests: Mapping[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
 ) -> Rules:
@@ -83,9 +80,6 @@ def crossed(tests: Mapping[str, np.ndarray], splits: int) -> list[np.ndarray]:
             for total, accuracy, measured in zip(sums, at(values, chosen), other, strict=True):
                 total[:, measured] += accuracy[:, measured]
     return [total / splits for total in sums]
-
-
-# ------------------------------------------------------------------------------------------------ the table
 
 
 def rows(block: Block, method: str, study: StudyFile) -> list[dict[str, Any]]:
@@ -138,9 +132,9 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         lines = []
         for method, of_method in by_method.items():
             every += of_method
-            shown = {row["rule"]: row["cells"] for row in of_method if row["benchmark"] == AVERAGE}
-            cells = [cell for rule in CHOSEN for cell in shown.get(rule, [text.MISSING] * 2)]
-            lines.append([block.method_title(method), shown[LAST][0], *cells])
+            cells = {row["rule"]: row["cells"] for row in of_method if row["benchmark"] == AVERAGE}
+            others = [cell for rule in CHOSEN for cell in cells.get(rule, [text.MISSING] * 2)]
+            lines.append([block.method_title(method), cells[LAST][0], *others])
         if by_method:
             validation = every[-1]["validation"]
             tests = ", ".join(title for name, title in block.benchmarks if name != validation)
@@ -148,10 +142,9 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             tables.append(Table(block.title, HEADER, lines, below=below))
     if not every:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
-    named = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
-    notes = text.words(
-        "checkpoints", **named, seeds=text.counted([row["seeds"] for row in every], "seed"), splits=SPLITS
-    )
+    fields = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
+    fields["seeds"] = text.counted([row["seeds"] for row in every], "seed")
+    notes = text.words("checkpoints", **fields, splits=SPLITS)
     caption = "The last checkpoint, the best on validation problems and the best on the test problems."
     page = Page.of(study, "Choice of the checkpoint", tables, notes, caption=caption)
     return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="cells"))

@@ -28,9 +28,6 @@ BUDGETS = {
 }
 
 
-# ------------------------------------------------------------------------------------------------ numbers
-
-
 def start(block: Block, study: StudyFile) -> dict[str, Any]:
     """Return the shares of prompts at 0 in the reference's probes of step 0. Raises UserError where there is none."""
     probing = probes.read(block, study.reference, study)
@@ -55,12 +52,13 @@ def compare(study: StudyFile) -> pd.DataFrame:
     """
     rows, pairs = [], []
     for block in (b for b in study.blocks if study.reference in b.methods):
-        of = results.collect(block, study)
-        hard, margin = start(block, study), results.margins(block, of)[AVERAGE]
+        by_method = results.collect(block, study)
+        hard, margin = start(block, study), results.margins(block, by_method)[AVERAGE]
         for budget, (method, totals) in BUDGETS.items():
-            if method not in of or not set(of[method].seeds) & set(of[study.reference].seeds):
+            result, reference = by_method.get(method), by_method[study.reference]
+            if result is None or not set(result.seeds) & set(reference.seeds):
                 continue
-            pairs.append(results.difference(of[method], of[study.reference], AVERAGE, margin))
+            pairs.append(results.difference(result, reference, AVERAGE, margin))
             by_seed, short = pairs[-1].difference.by_seed, reading.short_of_budget(block.methods[method], study)
             used = _total(block, method, totals, study) / _total(block, study.reference, totals, study)
             row = {"task": block.task, "model": block.model, "model_title": block.model_title, **hard}
@@ -72,10 +70,7 @@ def compare(study: StudyFile) -> pd.DataFrame:
     return frame.rename(columns={f"difference_{end}": end for end in ("se", "low", "high")} | {"paired_seeds": "seeds"})
 
 
-# ------------------------------------------------------------------------------------------------ files
-
-
-def _shown(row: pd.Series) -> str:
+def _cell(row: pd.Series) -> str:
     change = text.change(row["difference"], row["low"], row["high"])
     return f"{change}: {row['verdict']} [used {text.number(row['used'], 2)}{row['missed']}]"
 
@@ -89,9 +84,9 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     first = next(b for b in study.blocks if study.reference in b.methods)
     title = f"{SUBJECT.upper()} minus {first.plain_title(study.reference)}"
     shares = frame.groupby("title", sort=False)["share_at_zero"].first().sort_values(kind="stable")  # the easiest first
-    shown = frame.assign(shown=frame.apply(_shown, axis=1)).pivot(index="title", columns="equal", values="shown")
-    shown = shown.reindex(columns=list(BUDGETS), fill_value=text.MISSING).fillna(text.MISSING)
-    lines = [[base, f"{100 * share:.1f}%", *shown.loc[base]] for base, share in shares.items()]
+    cells = frame.assign(cell=frame.apply(_cell, axis=1)).pivot(index="title", columns="equal", values="cell")
+    cells = cells.reindex(columns=list(BUDGETS), fill_value=text.MISSING).fillna(text.MISSING)
+    lines = [[base, f"{100 * share:.1f}%", *cells.loc[base]] for base, share in shares.items()]
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
     table = Table(f"{title}, average accuracy", header, lines, "lr" + "l" * len(BUDGETS))
     seeds = text.counted(frame["seeds"], "seed")

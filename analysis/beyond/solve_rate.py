@@ -6,14 +6,16 @@ so S seeds give S times G samples of each prompt, which separate the two.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from analysis import probes, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SOLVE_RATE
+from analysis.results import Row
 from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 
@@ -23,7 +25,7 @@ CLASSES = {"never": 0.0, "up to 2%": 0.02, "2 to 15%": 0.15, "above 15%": 1.0}
 FEWEST = 10
 
 
-def compare(block: Block, study: StudyFile) -> list[dict[str, Any]]:
+def compare(block: Block, study: StudyFile) -> list[Row]:
     """Return a row a method and class of prompts, in percent and points.
 
     solved: share of prompts with a correct answer at the end; accuracy: share of correct answers; minus_solved,
@@ -62,31 +64,31 @@ def _measures(probing: probes.Probes, chosen: np.ndarray) -> dict[str, statistic
     return {measure: statistics.Side([table], probing.seeds) for measure, table in tables.items()}
 
 
+def _table(title: str, block: Block, methods: Iterable[str], rows: Sequence[Row], form: Callable[[Row], str]) -> Table:
+    """Return a table with a line a method and a column a class of prompts. form: the text of a row."""
+    lines = {method: {"Method": block.plain_title(method)} for method in methods}
+    for row in rows:
+        if row["method"] in lines:
+            lines[row["method"]][f"{row['class']} ({row['prompts']} prompts)"] = form(row)
+    return Table.of(title, list(lines.values()))
+
+
+def _minus(name: str, row: Row) -> str:
+    return text.change(*text.ends(row, name))
+
+
 def write(study: StudyFile, out: Path) -> list[Path]:
     """Write solve_rate_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
     for block in study.blocks:
         rows = compare(block, study)
         numbers += rows
-        named = {row["class"]: f"{row['class']} ({row['prompts']} prompts)" for row in rows}
-        levels: list[dict[str, str]] = []
-        differences: dict[str, list[dict[str, str]]] = {"solved": [], "accuracy": []}
-        for method in block.methods:
-            title, of = block.plain_title(method), [row for row in rows if row["method"] == method]
-            shown = {named[r["class"]]: f"{r['solved']:.1f} ({r['accuracy']:.1f})" for r in of}
-            levels.append({"Method": title, **shown})
-            if method != study.reference:
-                for measure, lines in differences.items():
-                    lines.append(
-                        {
-                            "Method": title,
-                            **{named[r["class"]]: text.change(*text.ends(r, f"minus_{measure}")) for r in of},
-                        }
-                    )
-        minus = f"minus {block.plain_title(study.reference)}"
-        words = {"solved": "Solved at least once", "accuracy": "Accuracy"}
-        tables.append(Table.of(f"{block.title}: prompts solved at least once (accuracy), percent", levels))
-        tables += [Table.of(f"{block.title}: {words[m]}, {minus}", d) for m, d in differences.items() if d]
+        title = f"{block.title}: prompts solved at least once (accuracy), percent"
+        tables.append(_table(title, block, block.methods, rows, lambda r: f"{r['solved']:.1f} ({r['accuracy']:.1f})"))
+        others = [method for method in block.methods if method != study.reference]
+        for measure, words in {"solved": "Solved at least once", "accuracy": "Accuracy"}.items() if others else ():
+            title = f"{block.title}: {words}, minus {block.plain_title(study.reference)}"
+            tables.append(_table(title, block, others, rows, partial(_minus, f"minus_{measure}")))
     if not numbers:
         cure = f"set probe.prompts to {FEWEST} or more"
         raise UserError(f"{study.name}: no class of solve rates has {FEWEST} probed prompts; {cure}")

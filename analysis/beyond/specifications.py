@@ -21,20 +21,15 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
 from analysis.results import LEVEL, Result
-from analysis.statistics import Estimate
 from analysis.study import Block, StudyFile, replicates
 from bapo.errors import UserError
 from bapo.tasks.geometry.generator import shown_angles, to_instance
 
 #: budgets whose rows are a family of their own
 FAMILIES = ("compute", "updates")
-TITLES = {
-    "paired": "Paired",
-    "unpaired": "Unpaired",
-    "ranks": "Signed ranks",
-    "pooled": "Pooled",
-    "angles": "New angles",
-}
+#: test -> its title, in the order of the table
+TITLES = {"paired": "Paired", "unpaired": "Unpaired", "ranks": "Signed ranks", "pooled": "Pooled"}
+TITLES |= {"angles": "New angles"}
 COUNTS = {3: "three", 4: "four"}
 
 
@@ -43,7 +38,7 @@ def family(method: str) -> str:
     return next((name for name in FAMILIES if name in method.split("+")), "")
 
 
-def shown(problem: str) -> str:
+def angles_of(problem: str) -> str:
     """Return the angles that a generated diagram shows; of another problem its id."""
     with contextlib.suppress(ValueError, TypeError):
         return shown_angles(to_instance(problem).diagram)
@@ -79,38 +74,29 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of one family in one column."""
     sides, beside = [row.side(column) for row in others], reference.side(column)
-    all_rows = [row.side(column) for row in trained]
     paired = [statistics.difference(side, beside) for side in sides]
-    estimates: dict[str, list[Estimate]] = {
-        "paired": [difference.tested for difference in paired],
-        "pooled": [statistics.pooled(all_rows, side, beside, bases) for side in sides],
-    }
-    benchmarks = [*reference.outcomes] if column == results.AVERAGE else [column]
-    units = [[shown(problem) for problem in reference.outcomes[name].problems] for name in benchmarks]
-    p_values = {"paired": [e.p for e in estimates["paired"]]}
-    if bases:
-        p_values["ranks"] = [statistics.signed_ranks([*difference.by_seed.values()]) for difference in paired]
-    else:
+    estimates = {"paired": [difference.tested for difference in paired]}
+    if not bases:
         estimates["unpaired"] = [statistics.unpaired(side, beside).tested for side in sides]
-        p_values["unpaired"] = [e.p for e in estimates["unpaired"]]
+    benchmarks = [*reference.outcomes] if column == results.AVERAGE else [column]
+    units = [[angles_of(problem) for problem in reference.outcomes[name].problems] for name in benchmarks]
     numbers = [len({*of_benchmark}) for of_benchmark in units]
     if min(numbers) > 2 and sum(numbers) < sum(map(len, units)):
         differences = [results.difference(row, reference, column).by_seed_and_problem for row in others]
         estimates["angles"] = [
             statistics.mean_over_seeds(*map(statistics.by_unit, tables, units)).tested for tables in differences
         ]
-        p_values["angles"] = [e.p for e in estimates["angles"]]
-    adjusted = {name: statistics.holm(p) for name, p in p_values.items()}
+    adjusted = {test: statistics.holm([e.p for e in of_test]) for test, of_test in estimates.items()}
+    if bases:
+        adjusted["ranks"] = statistics.holm([statistics.signed_ranks([*d.by_seed.values()]) for d in paired])
+    all_rows = [row.side(column) for row in trained]
+    estimates["pooled"] = [statistics.pooled(all_rows, side, beside, bases) for side in sides]
     adjusted["pooled"] = statistics.dunnett(estimates["pooled"])
     tests = [test for test in TITLES if test in adjusted]
     lines = []
     for i, row in enumerate(others):
-        line: dict[str, Any] = {
-            **block.keys(row.method),
-            "title": row.title,
-            "benchmark": column,
-            "reference": reference.method,
-        }
+        line: dict[str, Any] = {**block.keys(row.method), "title": row.title, "benchmark": column}
+        line["reference"] = reference.method
         for test in tests:
             if test in estimates:
                 line |= text.columns(test, estimates[test][i], "low", "high")
@@ -165,10 +151,11 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     for block, bases in blocks:
         for column, rows in compare(block, study, bases).items():
             numbers += rows
+            minus = f"{column}, minus {block.plain_title(study.reference)}"
             cells = [
                 {
                     "Row": row["title"].lstrip("+"),
-                    f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
+                    minus: text.signed(row["paired"]),
                     **{TITLES[t]: cell(row, t) for t in TITLES if f"p_{t}" in row},
                     f"By all {COUNTS[sum(f'p_{t}' in row for t in TITLES)]}": row["verdict"],
                 }
@@ -178,7 +165,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             if without := [
                 {
                     "Row": row["title"].lstrip("+"),
-                    f"{column}, minus {block.plain_title(study.reference)}": text.signed(row["paired"]),
+                    minus: text.signed(row["paired"]),
                     "Two angles": row["combinations"],
                     "Problems": row["problems"],
                     "They bring": text.signed(row["brought"]),

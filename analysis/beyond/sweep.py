@@ -177,9 +177,6 @@ def _probed(run: str, file: TrialsFile) -> pd.Series:
     return last.set_index("prompt_id")["mean"].sort_index()
 
 
-# ------------------------------------------------------------------------------------------------ parameters
-
-
 def shown(value: Any) -> str:
     """Return a parameter's value as text, a number with three digits: 0.30000001 -> "0.3"."""
     return f"{value:.3g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
@@ -221,16 +218,13 @@ def changes(sweep: SweepRuns) -> list[dict[str, Any]]:
     return rows
 
 
-# ------------------------------------------------------------------------------------------------ files
-
-
 def write(trials: Path, out: Path) -> list[Path]:
     """Write robustness.md, .csv, .pdf, .png and .svg of the sweep of a ``trials.json``. Raises UserError as load."""
     sweep, page = load(trials), out / "robustness.md"
     file, changed, of_trials = sweep.file, changes(sweep), _rows(sweep)
-    named = {"samples": file.validation.samples, "problems": sweep.reference.shape[1]}
-    named["seeds"] = text.counted([len(file.seeds)], "training seed")
-    notes = [*filter(None, [file.note]), *text.words("sweep", **named)]
+    fields = {"samples": file.validation.samples, "problems": sweep.reference.shape[1]}
+    fields["seeds"] = text.counted([len(file.seeds)], "training seed")
+    notes = [*filter(None, [file.note]), *text.words("sweep", **fields)]
     cells = [
         [
             r["title"],

@@ -79,9 +79,6 @@ def monitor(block: Block, method: str, study: StudyFile) -> pd.DataFrame | None:
     return pd.concat(parts).set_index(RUN).reset_index()
 
 
-# ------------------------------------------------------------------------------------------------ the table
-
-
 def _silent(values: pd.Series) -> str:
     """Say in how many steps the bound promises no improvement: not positive, or not known."""
     steps, unknown, not_positive = len(values), int(values.isna().sum()), int((values <= 0).sum())

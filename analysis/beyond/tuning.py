@@ -22,9 +22,6 @@ from bapo.errors import UserError
 Variants = tuple[str, ...]
 
 
-# ------------------------------------------------------------------------------------------------ the choice
-
-
 def behind(best: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """Return (difference, its standard error) of two candidates, [S, n] each, of the same seeds and prompts.
 
@@ -66,7 +63,7 @@ def candidates(block: Block, study: StudyFile) -> list[list[dict[str, Any]]]:
 
 def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: StudyFile) -> list[dict[str, Any]]:
     scores = {variants: _solved(block, candidate, study) for variants, candidate in listed.items()}
-    good, choice, named = near(scores), choose(scores), study.chosen.get(block.task, {}).get(method, ())
+    good, choice, setting = near(scores), choose(scores), study.chosen.get(block.task, {}).get(method, ())
     rows = []
     for variants, candidate in listed.items():
         cells, solved = block.methods[candidate], scores[variants]
@@ -85,7 +82,7 @@ def _rows(block: Block, method: str, listed: Mapping[Variants, str], study: Stud
                 "minus_highest_se": 0.0 if variants == good[0] else 100 * se,
                 "near": variants in good,
                 "chosen": variants == choice,
-                "named": set(named) == set(variants),
+                "named": set(setting) == set(variants),
                 **costs_of(cells, study),
                 **{f"seed_{c.seed}": 100 * v for c, v in zip(cells, mean.seed_means, strict=True)},
             }
@@ -100,9 +97,6 @@ def _solved(block: Block, candidate: str, study: StudyFile) -> np.ndarray:
         folder = block.methods[candidate][0].run.parent
         raise UserError(f"{folder}: its seeds were probed on different prompts; make them again")
     return np.stack(probing.at(probing.steps[-1])) / probing.samples
-
-
-# ------------------------------------------------------------------------------------------------ the table
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, str | PageCell]:
@@ -123,7 +117,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, str | PageCell]:
 
 def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], study: StudyFile) -> list[str]:
     """Return which choices lie at the edge of what was tried, and the choices that Table 1 lacks."""
-    lines, stale, named = [], [], dict(study.chosen.get(block.task, {}))
+    lines, stale, choices = [], [], dict(study.chosen.get(block.task, {}))
     for rows in methods:
         choice, title = next(r for r in rows if r["chosen"]), rows[0]["title"].partition(", ")[0]
         rates = sorted({r["learning_rate"] for r in rows} - {None})
@@ -132,12 +126,12 @@ def sentences(block: Block, methods: Sequence[Sequence[Mapping[str, Any]]], stud
             lines.append(f"The chosen learning rate is the {edge} tried: {title}.")
         stale += [] if choice["named"] else [title]
         method, *variants = choice["candidate"].split("+")
-        named.pop(method, None)
-        named[method] = tuple(variants)
+        choices.pop(method, None)
+        choices[method] = tuple(variants)
     if stale:
-        listed = ", ".join(f"{m}: {'+'.join(variants)}" for m, variants in named.items() if variants)
+        tuned = ", ".join(f"{m}: {'+'.join(variants)}" for m, variants in choices.items() if variants)
         where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
-        lines.append(f"Table 1 has another choice for {', '.join(stale)}. {where}: tuned: {{{listed}}}")
+        lines.append(f"Table 1 has another choice for {', '.join(stale)}. {where}: tuned: {{{tuned}}}")
     return lines
 
 
