@@ -40,7 +40,7 @@ class Made:
     status: int = 0
 
 
-#: name of an argument, and what argparse wants to know of it
+#: the name of an argument, and the options of argparse's ``add_argument``
 Argument = tuple[str, dict[str, Any]]
 
 

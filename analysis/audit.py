@@ -21,9 +21,9 @@ from bapo.algorithm import theory
 from bapo.store.files import write_text
 
 TEXTS = FOLDER.parent / "templates" / "audit.yaml"
-#: numbers of runs a problem that are tried for each column
+#: the numbers of runs a problem that are tried for each column
 RUNS = range(1, 65)
-#: a grid that all cells would lie on by luck that often says nothing (over all numbers of runs that are tried)
+#: a grid says nothing if the chance that all cells lie on it by luck is larger than this (over all of RUNS)
 LUCK = 0.01 / len(RUNS)
 #: "about": how far a stated number may lie from the computed one, as a share of it
 ABOUT = 0.05
@@ -62,10 +62,10 @@ def write(out: Path, page: str, findings: Sequence[Finding]) -> list[Path]:
     return paths
 
 
-def _found(check: str, where: str, said: str, numbers: Mapping[str, Any], **more: object) -> Finding:
-    """Return a finding in the words that ``analysis/templates/audit.yaml`` has under ``said``."""
-    words: str = validate.parse_yaml(TEXTS)[said]
-    return Finding(check, where, words.format(**numbers, **more), numbers)
+def _finding(check: str, where: str, key: str, numbers: Mapping[str, Any], **fields: object) -> Finding:
+    """Return a finding in the words that ``analysis/templates/audit.yaml`` has under ``key``."""
+    words: str = validate.parse_yaml(TEXTS)[key]
+    return Finding(check, where, words.format(**numbers, **fields), numbers)
 
 
 def _listed(values: Mapping[str, float], form: str = ".2f") -> str:
@@ -85,7 +85,7 @@ def averages(published: Published) -> Iterator[Finding]:
         mean = fmean(c.value for c in parts)
         if abs(mean - printed.value) > printed.half_unit + fmean(c.half_unit for c in parts) + 1e-9:
             shown, numbers = ", ".join(c.text for c in parts), {"printed": printed.value, "mean": mean}
-            yield _found("average", f"{block.title}, {row.title}", "average", numbers, text=printed.text, parts=shown)
+            yield _finding("average", f"{block.title}, {row.title}", "average", numbers, text=printed.text, parts=shown)
 
 
 def attainable(cell: PrintedCell, outcomes: int) -> bool:
@@ -117,18 +117,18 @@ def granularity(published: Published) -> Iterator[Finding]:
             if not attainable(cell, n * runs):
                 count = cell.value / 100 * n * runs
                 near = [f"{100 * c / (n * runs):.{cell.digits + 1}f}" for c in (math.floor(count), math.ceil(count))]
-                said = {"text": cell.text, "below": near[0], "above": near[1]}
-                said["borrowed"] = " (a row from another paper)" if borrowed else ""
+                fields = {"text": cell.text, "below": near[0], "above": near[1]}
+                fields["borrowed"] = " (a row from another paper)" if borrowed else ""
                 numbers = {"printed": cell.value, "problems": n, "runs": runs, "count": count}
-                yield _found("granularity", f"{block.title}, {row.title}, {title}", "impossible", numbers, **said)
+                yield _finding("granularity", f"{block.title}, {row.title}, {title}", "impossible", numbers, **fields)
         fits = [k for k in RUNS if luck(cells, n * k) < LUCK and all(attainable(c, n * k) for c in cells)]
         if fits and fits[0] != runs:
             outcomes = n * fits[0]
             numbers = {"problems": n, "runs": fits[0], "stated": runs, "luck": luck(cells, outcomes)}
-            yield _found("granularity", title, "grid", numbers | {"cells": len(cells)}, outcomes=outcomes)
+            yield _finding("granularity", title, "grid", numbers | {"cells": len(cells)}, outcomes=outcomes)
         elif not fits and luck(cells, n * runs) < LUCK and not all(attainable(c, n * runs) for c in cells):
             numbers = {"problems": n, "stated": runs, "cells": len(cells)}
-            yield _found("granularity", title, "no grid", numbers, most=RUNS[-1])
+            yield _finding("granularity", title, "no grid", numbers, most=RUNS[-1])
 
 
 def marks(published: Published) -> Iterator[Finding]:
@@ -143,12 +143,12 @@ def marks(published: Published) -> Iterator[Finding]:
         for row, cell in rows if len(values) > 1 else ():
             place, underlined = values.index(cell.value) + 1, column in row.underlined
             if underlined != (place == 2) and (underlined or not lower):
-                said, numbers = "underlined" if underlined else "not underlined", {"value": cell.value, "place": place}
-                yield _found("mark", where, said, numbers, text=f"{row.title} {cell.text}", shown=shown)
+                key, numbers = "underlined" if underlined else "not underlined", {"value": cell.value, "place": place}
+                yield _finding("mark", where, key, numbers, text=f"{row.title} {cell.text}", shown=shown)
         top = [row.title for row, cell in rows if cell.value == values[0]]
         if len(top) > 1 and len(values) > 1 and not lower:
             numbers = {"value": values[0], "tied": len(top)}
-            yield _found("mark", where, "tie", numbers, names=" and ".join(top), text=ranked[0][1].text)
+            yield _finding("mark", where, "tie", numbers, names=" and ".join(top), text=ranked[0][1].text)
 
 
 def best(published: Published) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def best(published: Published) -> Iterator[Finding]:
         if above and column not in COSTS:
             where, numbers = f"{block.title}, {block.columns[column]}", {"value": cell.value, "above": len(above)}
             text, shown = f"{ours.title} {cell.text}", ", ".join(above)
-            yield _found("not the best", where, "not the best", numbers, text=text, shown=shown)
+            yield _finding("not the best", where, "not the best", numbers, text=text, shown=shown)
 
 
 # ------------------------------------------------------------------------------------------------ statements
@@ -191,9 +191,9 @@ def gains(published: Published) -> Iterator[Finding]:
             continue
         subsets = [names for size in range(1, len(each)) for names in combinations(each, size)]
         alone = [" and ".join(s) for s in subsets if abs(fmean(each[n] for n in s) - stated) <= unit]
-        said = {"blocks": _listed(each), "ways": _listed(ways)}
-        said["subsets"] = f"; it is the mean over {' or '.join(alone)} alone" if alone else ""
-        yield _found("gain", entry["where"], "gain", {"stated": stated, **each, **ways}, **said)
+        fields = {"blocks": _listed(each), "ways": _listed(ways)}
+        fields["subsets"] = f"; it is the mean over {' or '.join(alone)} alone" if alone else ""
+        yield _finding("gain", entry["where"], "gain", {"stated": stated, **each, **ways}, **fields)
 
 
 def ratios(published: Published) -> Iterator[Finding]:
@@ -203,7 +203,7 @@ def ratios(published: Published) -> Iterator[Finding]:
             ratio, stated = a.value / b.value, entry["stated"]
             if abs(ratio - stated) > ABOUT * stated / 2:
                 numbers = {"stated": stated, "ratio": ratio}
-                yield _found("ratio", entry["where"], "ratio", numbers, a=a.text, b=b.text, title=block.title)
+                yield _finding("ratio", entry["where"], "ratio", numbers, a=a.text, b=b.text, title=block.title)
 
 
 def budgets(published: Published) -> Iterator[Finding]:
@@ -218,10 +218,10 @@ def budgets(published: Published) -> Iterator[Finding]:
                 continue
             titles = ", ".join(r.title for r in rows if r.cells[column] == cell)
             numbers = {"printed": cell.value, "implied_steps": cell.value / per_step, "steps": steps}
-            said = {key: entry[key] for key in ("batch", "group", "epochs", "train")} | {"text": cell.text}
-            said["by_epochs"] = entry["epochs"] * entry["train"] / entry["batch"]
-            said |= {"place": entry["where"], "thousands": expected / 1000}
-            yield _found("budget", f"{block.title}: {titles}", "budget", numbers | {"expected": expected}, **said)
+            fields = {key: entry[key] for key in ("batch", "group", "epochs", "train")} | {"text": cell.text}
+            fields["by_epochs"] = entry["epochs"] * entry["train"] / entry["batch"]
+            fields |= {"place": entry["where"], "thousands": expected / 1000}
+            yield _finding("budget", f"{block.title}: {titles}", "budget", numbers | {"expected": expected}, **fields)
 
 
 def same(published: Published) -> Iterator[Finding]:
@@ -253,14 +253,14 @@ def constants(published: Published) -> Iterator[Finding]:
     low, high = zip(entry["c2"], entry["c3"], strict=True)
     numbers = {"K1": theory.k1(group), "K2": theory.k2(c1), "K3_low": theory.k3(*low), "K3_high": theory.k3(*high)}
     equal = " (equal)" if math.isclose(numbers["K1"], numbers["K2"]) else ""
-    yield _found("theorem", where, "constants", numbers, group=group, c1=c1, equal=equal, low=low, high=high)
+    yield _finding("theorem", where, "constants", numbers, group=group, c1=c1, equal=equal, low=low, high=high)
     floor, means = c1 * (1 - c1), [k / group for k in range(1, group)]
     if broken := [m for m in means if m > c1 and m * (1 - m) <= floor + 1e-12]:
         least, shown = min(m * (1 - m) for m in broken), ", ".join(f"{m:g}" for m in broken)
-        said = {"least": least, "shown": shown, "K2_worst": math.inf}  # the mean may come as near to 1 as it likes
-        yield _found("theorem", f"{where}, eq. 30", "premise", {"floor": floor, "means": broken}, **said)
+        fields = {"least": least, "shown": shown, "K2_worst": math.inf}  # the mean may come as near to 1 as it likes
+        yield _finding("theorem", f"{where}, eq. 30", "premise", {"floor": floor, "means": broken}, **fields)
     if math.isclose(width := low[1] - low[0], high[1] - high[0]):
-        yield _found("theorem", f"{where}, eq. 8", "width", {"width": width}, steps=group * width, group=group)
+        yield _finding("theorem", f"{where}, eq. 8", "width", {"width": width}, steps=group * width, group=group)
     printed, corrected = (max(best_case(k / 1000, factor) for k in range(1, 1000)) for factor in (2.0, 1.0))
     numbers = {"largest": printed, "at_one_of_g": best_case(1 / group, 2.0), "largest_with_factor_1": corrected}
-    yield _found("theorem", where, "empty bound", numbers, group=group)
+    yield _finding("theorem", where, "empty bound", numbers, group=group)

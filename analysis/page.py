@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -14,9 +14,8 @@ from analysis.study import StudyFile
 from analysis.text import BOLD, MISSING, UNDERLINE, write_csv
 from bapo.store.files import write_text
 
-if TYPE_CHECKING:
-    #: the content of a CSV file
-    Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
+#: the content of a CSV file
+Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -159,7 +158,7 @@ class Page:
         cls, study: StudyFile, title: str, tables: Sequence[Table], notes: Sequence[str] = (), **options: Any
     ) -> Page:
         """Return a page with these fields; its heading names the study's scale, its notes begin with the study's."""
-        return cls(at_scale(title, study.scale), tables, [*study.notes, *notes], **options)
+        return cls(heading(title, study.scale), tables, [*study.notes, *notes], **options)
 
     def markdown(self) -> str:
         lines = [f"# {self.heading}", ""]
@@ -199,6 +198,6 @@ class Page:
         return [first, out / f"{name}.md", out / f"{name}.tex", *others]
 
 
-def at_scale(title: str, scale: str) -> str:
+def heading(title: str, scale: str) -> str:
     """Return the heading of a page: its title and the scale, if there is one."""
     return f"{title} at {scale} scale" if scale else title

@@ -135,15 +135,15 @@ def _figures(study: str) -> list[str]:
     return _names(study, "figures", list(FIGURES)) if study in options("study") else []
 
 
-def _names(study: str, key: str, known: Sequence[str], default: Sequence[str] = ()) -> list[str]:
-    named = _study(study).get(key)
-    if not isinstance(named, list | None):
-        raise wrong(places.file_of("study", study), key, named, "must be a list of names")
-    for name in named or ():
-        if name not in known and not (key == "figures" and project.is_place(name)):
-            sentence = unknown(key, f"no {key[:-1]} '{name}'", name, known)
+def _names(study: str, key: str, allowed: Sequence[str], default: Sequence[str] = ()) -> list[str]:
+    names = _study(study).get(key)
+    if not isinstance(names, list | None):
+        raise wrong(places.file_of("study", study), key, names, "must be a list of names")
+    for name in names or ():
+        if name not in allowed and not (key == "figures" and project.is_place(name)):
+            sentence = unknown(key, f"no {key[:-1]} '{name}'", name, allowed)
             raise UserError(f"{places.file_of('study', study)}: {sentence}")
-    return list(default if named is None else named)
+    return list(default if names is None else names)
 
 
 def figures_of(study: str) -> list[str]:

@@ -18,7 +18,7 @@ from bapo.evaluation.scores import pass_at_k
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
 
-#: sections that make a run's base model, and of those what differs between bases of one kind
+#: the sections of a configuration that determine the base model, and their options that differ within a kind of base
 MAKES, DRAWN = ("task", "data", "model", "base"), {"model": ("name", "title"), "base": ("seed",)}
 
 

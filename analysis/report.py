@@ -155,10 +155,10 @@ def _titled(path: Path) -> tuple[str, str]:
 def markdown(page: str) -> Markup:
     """Return Markdown as HTML, its headings two levels lower. Raw HTML is shown as text but for our <br> and <u>."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
-    shown = parser.renderer.render([*_lowered(parser.parse(page))], parser.options, {})
-    shown = shown.replace("&lt;br&gt;", "<br>").replace("<table>", '<div class="scroll"><table>')
-    shown = re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", shown.replace("</table>", "</table></div>"))
-    return Markup(shown.replace("text-align:right", "text-align: right"))
+    body = parser.renderer.render([*_lowered(parser.parse(page))], parser.options, {})
+    body = body.replace("&lt;br&gt;", "<br>").replace("<table>", '<div class="scroll"><table>')
+    body = re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", body.replace("</table>", "</table></div>"))
+    return Markup(body.replace("text-align:right", "text-align: right"))
 
 
 def _lowered(tokens: Sequence[Any]) -> Iterator[Any]:

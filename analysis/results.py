@@ -18,7 +18,7 @@ from bapo.errors import UserError
 
 #: the column of means, the model before training, and the method whose gain over it is the scale of effects
 AVERAGE, BASE, SCALE = paper.AVERAGE, paper.BASE, paper.REFERENCE
-#: of the paper's effect: a difference that is surely smaller is none of that size
+#: the margin of equivalence as a share of the paper's effect
 MARGIN = 0.5
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
@@ -140,9 +140,8 @@ def frame(study: StudyFile) -> pd.DataFrame:
 
 def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[Row]:
     printed, limits = paper.of_block(block), margins(block, rows)
-    beside = {
-        m: {name: against(rows, m, name, limits[name]) for name in limits} for m in (reference, BASE) if m in rows
-    }
+    references = [method for method in (reference, BASE) if method in rows]
+    beside = {m: {name: against(rows, m, name, limit) for name, limit in limits.items()} for m in references}
     gained = {name: shares(rows, name) for name in limits}
     for row in rows.values():
         for name, title in columns(block):
@@ -169,7 +168,7 @@ def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 **({"second_grader_disagreement": 100 * row.disputed[name]} if name in row.disputed else {}),
                 "reference": reference,
-                **(test.columns if test else NO_TEST),
+                **columns_of(test),
                 "margin": 100 * limits[name],
                 **text.columns("share", share.tested if share else None, "low", "high"),
                 **text.columns("over_base", gain.difference.tested if gain else None, "low", "high"),
@@ -269,26 +268,21 @@ class Comparison:
     def verdict(self) -> str:
         return verdict(self.difference, self.adjusted, self.equivalence, self.margin)
 
-    @property
-    def columns(self) -> Row:
-        """Return the columns of the frame that say what was found, in points."""
-        tested = self.difference.tested
-        return {
-            **text.columns("difference", tested, "se", "low", "high"),
-            "p": tested.p,
-            "p_holm": self.adjusted,
-            "paired_seeds": len(self.difference.by_seed),
-            "verdict": self.verdict,
-        }
+
+def columns_of(comparison: Comparison | None) -> Row:
+    """Return the columns of the frame about a comparison, in points; NaN and "" where nothing is compared."""
+    tested = comparison.difference.tested if comparison else None
+    return {
+        **text.columns("difference", tested, "se", "low", "high"),
+        "p": tested.p if tested else NAN,
+        "p_holm": comparison.adjusted if comparison else NAN,
+        "paired_seeds": len(comparison.difference.by_seed) if comparison else NAN,
+        "verdict": comparison.verdict if comparison else "",
+    }
 
 
-#: the same where nothing is compared
-NO_TEST: Row = {**text.columns("difference", None, "se", "low", "high")} | dict.fromkeys(
-    ("p", "p_holm", "paired_seeds"), NAN
-)
-NO_TEST |= {"verdict": ""}
 #: the columns of :func:`pairs` where there is one method alone
-NO_PAIRS: Row = dict.fromkeys((*KEY[:2], "benchmark", "of", "minus", *NO_TEST), ())
+NO_PAIRS: Row = dict.fromkeys((*KEY[:2], "benchmark", "of", "minus", *columns_of(None)), ())
 NO_PAIRS |= {f"{end}{of}": () for of in ("_problems", "_problems_and_seeds") for end in ("se", "low", "high", "p")}
 NO_PAIRS |= {"these_models_differ": (), "real": np.array([], dtype=bool), "margin": ()}
 
@@ -349,7 +343,7 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
             "benchmark": column,
             "of": c.a.method,
             "minus": c.b.method,
-            **c.columns,
+            **columns_of(c),
             **text.points(c.difference.problems, "se", "low", "high", suffix="_problems"),
             "p_problems": c.difference.problems.p,
             **text.points(c.difference.both, "se", "low", "high", suffix="_problems_and_seeds"),

@@ -102,9 +102,9 @@ class StudyFile:
     reference: str = "grpo"  # the method that the others are compared with
     config: tuple[str, ...] = ()  # what the workflow was given after --config
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
-    #: of a study that chooses: task -> method -> the variants that the setting names for it
+    #: task -> method -> the variants that the setting names for it, in a study that chooses among variants
     chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    #: of portions of evidence: the runs that the study asks for and no portion here holds, TASK/MODEL/METHOD/SEED
+    #: runs that the study asks for and no unpacked portion of its evidence holds, TASK/MODEL/METHOD/SEED
     missing: tuple[str, ...] = ()
 
     @cached_property

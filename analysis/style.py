@@ -37,13 +37,13 @@ METHODS: dict[str, tuple[str, Any]] = {
     "bapo_without_x3": (VERMILLION, (0, (3, 1.2, 1, 1.2))),
     "bapo": (VERMILLION, "-"),
 }
-#: colours of methods that this file does not know
+#: colours of methods that METHODS lacks
 OTHERS = (BLUE, PURPLE, GREEN, ORANGE, BLACK, SKY, GREY)
-#: their markers, which the known ones lack; five and seven have no common divisor, so 35 methods differ
+#: markers of these methods; five and seven have no common divisor, so 35 methods differ
 MARKERS = "os^Dv"
-#: dashes of variants, by the same rule
+#: dashes of variants of methods in METHODS, also by index
 DASHES = ((0, (6, 1.2)), (0, (3, 1.2)), (0, (1.5, 1)), (0, (5, 1.2, 1, 1.2)))
-#: the most lines of a panel with bands: those of more cover each other
+#: the most lines of a panel whose bands are drawn: more bands would cover each other
 BANDS = 6
 #: the three parts of a training batch, eq. 5
 PARTS = {
@@ -65,13 +65,13 @@ def method_line(method: str, index: int = 0) -> dict[str, Any]:
         return {"color": colour, "linestyle": dash}
     again, place = divmod(index, len(OTHERS))
     colour, dash = OTHERS[place], (0, (4, 1.2)) if again % 2 else "-"
-    if (known := method.split("+")[0]) in METHODS:
-        colour, dash = METHODS[known][0], DASHES[index % len(DASHES)]
+    if (plain := method.split("+")[0]) in METHODS:
+        colour, dash = METHODS[plain][0], DASHES[index % len(DASHES)]
     marker = {"marker": MARKERS[index % len(MARKERS)], "markersize": 3.5, "markevery": 0.12}  # of the panel's diagonal
     return {"color": colour, "linestyle": dash} | marker
 
 
-#: what paper.mplstyle has otherwise, for pages with a dark background
+#: settings in the place of those of paper.mplstyle, for pages with a dark background
 NIGHT: Any = {"grid.color": "#30363D"}
 NIGHT |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#0D1117")
 NIGHT |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#E6EDF3")
@@ -97,9 +97,9 @@ def grid(caption: str, count: int, across: int = 0, height: float = 2.1, left: s
     rows = -(-count // across)
     fig = Figure(figsize=(WIDTH, rows * height + 0.4), layout="constrained", label=" ".join(caption.split()))
     axes = fig.subplots(rows, across, squeeze=False, **options)
-    for first in axes[:, 0]:
-        first.set_ylabel(left)
-    return fig, shown(list(axes.flat), count)
+    for panel in axes[:, 0]:
+        panel.set_ylabel(left)
+    return fig, first(list(axes.flat), count)
 
 
 def nothing(caption: str) -> tuple[Figure, pd.DataFrame]:
@@ -119,12 +119,12 @@ def legend(fig: Figure, axes: Iterable[Axes], columns: int = 5, **options: Any) 
     """
     handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     for count in range(columns, 0, -1):
-        drawn = fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=count, **options)
-        if count == 1 or drawn.get_window_extent().width < 0.98 * fig.bbox.width:
+        box = fig.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=count, **options)
+        if count == 1 or box.get_window_extent().width < 0.98 * fig.bbox.width:
             rows = -(-len(handles) // count)
             fig.set_figheight(fig.get_figheight() + 0.16 * max(0, rows - 2))  # inches: a line of the legend's font
             return
-        drawn.remove()
+        box.remove()
 
 
 def band(axes: Axes, x: Any, values: Any, among: int = 1, **look: Any) -> None:
@@ -157,7 +157,7 @@ def step_axis(axes: Axes, last: int) -> None:
     axes.set_xlabel("training step", labelpad=1)
 
 
-def shown(panels: Sequence[Axes], count: int) -> Sequence[Axes]:
+def first(panels: Sequence[Axes], count: int) -> Sequence[Axes]:
     """Return the first ``count`` panels of a row, and hide the others."""
     for unused in panels[count:]:
         unused.set_visible(False)

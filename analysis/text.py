@@ -61,8 +61,8 @@ def p_number(value: float | None) -> str:
 
 def p_value(value: float) -> str:
     """Return :func:`p_number` with its symbol: "p = 0.043", "p < 0.001"."""
-    shown = p_number(value)
-    return f"p = {shown}" if shown[0].isdigit() else f"p {shown}"
+    p = p_number(value)
+    return f"p = {p}" if p[0].isdigit() else f"p {p}"
 
 
 def span(values: Sequence[int]) -> str:

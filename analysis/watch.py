@@ -31,16 +31,16 @@ from analysis.text import duration, minutes, number
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
 
-#: a job without a summary counts as running while its log is younger: seconds
+#: a job without a summary counts as running while its log is younger than this: seconds
 FRESH = 600.0
-#: bytes of a log that are read, from its end, and how many lines of them are shown of a job that has failed
+#: bytes that are read of the end of a log, and lines of it that are shown of a failed job
 TAIL, SHOWN = 1 << 14, 15
 #: seconds between two lines of progress where a line cannot be drawn again
 INTERVAL = 60.0
-#: what Snakemake says of every job, and its announcement of a choice
+#: events that Snakemake logs of every job, and its announcement of a choice
 HIDDEN = {LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.PROGRESS, LogEvent.GROUP_INFO}
 CHOICE = "Select jobs to execute..."
-#: with which it answers Ctrl-C and SIGTERM: what it says of each job that ends then is no error to look into
+#: how its answers to Ctrl-C and SIGTERM begin; the errors of the jobs that end then are not shown
 INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 
 
@@ -79,12 +79,9 @@ def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
     accuracy = sum(b["accuracy"] for b in benchmarks.values()) / len(benchmarks) if benchmarks else math.nan
     made = "train" / log if len(place) > 3 else Path("base", place[0], f"{place[1]}.log")
     jobs = (("train", run / SUMMARY, home / "logs" / made), ("evaluate", ended, home / "logs" / "evaluate" / log))
-    running = [(kind, said) for kind, summary, said in jobs if not summary.exists() and said.exists()]
-    now = [
-        f"{k} {place[-1]}: {''.join(log_end(p, 1)).strip()}\n"
-        for k, p in running
-        if time.time() - p.stat().st_mtime < FRESH
-    ]
+    running = [(kind, file) for kind, summary, file in jobs if not summary.exists() and file.exists()]
+    fresh = [(kind, file) for kind, file in running if time.time() - file.stat().st_mtime < FRESH]
+    now = [f"{kind} {place[-1]}: {''.join(log_end(file, 1)).strip()}\n" for kind, file in fresh]
     done = {"done": (run / SUMMARY).exists(), "evaluated": ended.exists()}
     return names | done | {"accuracy": accuracy, "now": "".join(now)}
 
@@ -93,14 +90,14 @@ def watch(home: Path) -> None:
     """Print the table of a scale's results. Raises UserError as :func:`rows_of`."""
     rows = rows_of(home)
     done, count = rows["done"].sum() + rows["evaluated"].sum(), 2 * rows["runs"].sum()
-    shown = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done"), title_justify="left")
+    table = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done"), title_justify="left")
     for name in ("Task", "Model", "Method", "Runs", "Evaluated", "Accuracy %", "Now"):
-        shown.add_column(name, justify="right" if name in ("Runs", "Evaluated", "Accuracy %") else "left")
+        table.add_column(name, justify="right" if name in ("Runs", "Evaluated", "Accuracy %") else "left")
     for names, row in rows.iterrows():
         numbers = [f"{row['done']}/{row['runs']}", f"{row['evaluated']}/{row['runs']}", number(100 * row["accuracy"])]
-        shown.add_row(*map(Text, [*names, *numbers, row["now"].strip()]))
+        table.add_row(*map(Text, [*names, *numbers, row["now"].strip()]))
     console = Console()
-    Console(width=max(console.width, 140) if not console.is_terminal else None).print(shown)
+    Console(width=max(console.width, 140) if not console.is_terminal else None).print(table)
 
 
 # ------------------------------------------------------------------------------------------------ Snakemake's line
@@ -132,14 +129,14 @@ class ProgressLine(logging.Handler):
 
     def emit(self, record: LogRecord) -> None:
         """Count what Snakemake says, and hand on the rest."""
-        said: Any = record
+        job: Any = record
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
-            self.running[said.jobid] = record
+            self.running[job.jobid] = record
         elif event == LogEvent.JOB_FINISHED:
-            self._ended(self.running.pop(said.job_id, None))
+            self._ended(self.running.pop(job.job_id, None))
         elif event == LogEvent.PROGRESS:
-            self.done, self.total = said.done, said.total
+            self.done, self.total = job.done, job.total
             if self.live is None and time.monotonic() - self.shown >= INTERVAL:
                 self._say(self.words())
                 self.shown = time.monotonic()
@@ -148,8 +145,8 @@ class ProgressLine(logging.Handler):
         self.interrupted = str(record.msg).startswith(INTERRUPTED)
         self.usual.handle(record)
         if event == LogEvent.JOB_ERROR:
-            self.running.pop(said.jobid, None)
-            for log in map(Path, said.log):
+            self.running.pop(job.jobid, None)
+            for log in map(Path, job.log):
                 lines = log_end(log, SHOWN) if log.exists() else ["the job wrote no log"]
                 self._say(Text("\n".join([f"The end of {log}:", *(f"    {line}" for line in lines)])))
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 GRID = np.linspace(0, 1, 41)
 #: rounds of EM; the expected share moves by less than 0.002 after them
 ROUNDS = 200
-#: fewer fresh groups than this fix no distribution: the next rollout policy's are added
+#: a distribution is fitted to at least so many fresh groups; those of the next rollout policies are added if needed
 FEWEST = 128
-#: resamplings of prompts and seeds behind an interval
+#: draws of prompts and seeds behind an interval
 DRAWS = 200
 #: share of re-evaluated prompts -> (column of the figure's data, colour, marker, shift in rows)
 SHOWN = {
@@ -111,7 +111,7 @@ class Tries:
 
 
 def windows(version: np.ndarray, fewest: int = FEWEST) -> np.ndarray:
-    """Return the window [M] of each fresh group: its rollout policy's, with the next ones up to ``fewest`` groups."""
+    """Return the window [M] of each fresh group: rollout policies in a row with at least ``fewest`` groups together."""
     _, place, counts = np.unique(version, return_inverse=True, return_counts=True)
     names, current, held = np.zeros(len(counts), int), 0, 0
     for i, count in enumerate(counts):
@@ -178,7 +178,7 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[dict[str, 
     """Return a row for each number of correct answers of the stored group, and last one over all; none without runs.
 
     stored: that number, None for all; count, prompts: re-evaluations and their prompts over all seeds; by_seed: the
-    differences; SHARES: estimates, t with S - 1 degrees of freedom, or over the prompts where there is one seed.
+    difference of each seed; SHARES: estimates with S - 1 degrees of freedom, or one less than prompts for one seed.
     runs: by seed.
 
     The error is a bootstrap's that draws seeds and prompts at once (Owen 2007): one draw of the prompts holds for all
@@ -188,12 +188,12 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[dict[str, 
         return []
     names, rng = sorted({p for t in runs.values() for p in t.prompts}), np.random.default_rng(0)
 
-    def drawn(count: int) -> np.ndarray:
+    def times_drawn(count: int) -> np.ndarray:
         """Return how often each of ``count`` things counts [draws + 1, count]; the first line is what was seen."""
         again = rng.multinomial(count, np.full(count, 1 / count), draws) if count > 1 else np.ones((draws, count))
         return np.vstack([np.ones(count), again])
 
-    weights, seeds = drawn(len(names)), drawn(len(runs))
+    weights, seeds = times_drawn(len(names)), times_drawn(len(runs))
     tables, counts, chances = [], [], []
     for (seed, t), times in zip(runs.items(), seeds.T, strict=True):
         mine, place = weights[:, np.searchsorted(names, t.prompts)], t.table["prompt"]
@@ -219,9 +219,6 @@ def _admission(stored: int | None, table: pd.DataFrame, counts: np.ndarray, chan
     estimates = [Estimate(float(m), float(e), df) for m, e in zip(numbers[:, 0], errors, strict=True)]
     row = {"stored": stored, "count": len(mine), "prompts": prompts, "by_seed": by_seed}
     return row | dict(zip(SHARES, estimates, strict=True))
-
-
-# ------------------------------------------------------------------------------------------------ the figure
 
 
 def x2_admission(study: StudyFile) -> tuple[Figure, pd.DataFrame]:

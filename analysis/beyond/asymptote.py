@@ -30,11 +30,11 @@ from bapo.store.files import STEPS
 
 #: what a curve may be against -> the columns of steps.parquet that it adds up
 SPENT = {"rollouts": ("fresh_rollouts", "regenerated_rollouts"), "flops": ("forward_flops", "backward_flops")}
-#: what stands below a panel
+#: what was spent -> the name of the axis
 NAMES = {"rollouts": "responses generated", "flops": "operations, forward and backward"}
 #: draws of the bootstrap over seeds
 DRAWS = 400
-#: a fit has three parameters
+#: the fewest checkpoints after step 0 that a fit takes; it has three parameters
 FEWEST = 4
 
 

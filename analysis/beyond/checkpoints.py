@@ -113,15 +113,13 @@ def rows(block: Block, method: str, study: StudyFile) -> list[dict[str, Any]]:
                     "gain": 100 * more.mean,
                     **text.points(more.problems, "low", "high", prefix="gain_", suffix="_problems"),
                     **text.points(more.tested, "low", "high", prefix="gain_"),
-                    "cells": [text.percent(*mean.problems.points), _change(more.tested)],
+                    "cells": [
+                        text.percent(*mean.problems.points),
+                        "{} [{}, {}]".format(*map(text.signed, more.tested.points)),
+                    ],
                 }
             )
     return rows
-
-
-def _change(e: statistics.Estimate) -> str:
-    mean, low, high = map(text.signed, e.points)
-    return f"{mean} [{low}, {high}]"
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:

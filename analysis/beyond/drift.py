@@ -31,10 +31,10 @@ def drift(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     caption = text.words("drift", seeds=frames.seed_words(study.blocks), note=study.note)[0]
     fig, panels = style.grid(caption, len(places), height=2.4, left=LEFT, sharey=True)
     for axes, (task, model, family) in zip(panels, places, strict=True):
-        here = frames.of(frame, task=task, model=model, family=family)
+        here = frames.select(frame, task=task, model=model, family=family)
         axes.axhline(0, color=style.DARK, linewidth=0.8)
         for (colour, marker), (rate, steps) in zip(itertools.cycle(LOOKS), curves):
-            runs = frames.of(here, rate=rate, steps=steps)
+            runs = frames.select(here, rate=rate, steps=steps)
             axes.scatter(runs["drift"], runs["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
             means = runs.groupby("method")[["drift", "mean", "mean_low", "mean_high"]].mean().sort_values("drift")
             label = f"rate {rate:g}" + (f", {steps} steps" if longer else "")

@@ -29,7 +29,7 @@ from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.validate import Part, parse_yaml, read
 
-#: mean, low or high (ends of the 95% interval), an order, and points; or p
+#: a rule, such as "low > 0.5": an estimate's mean, low or high (of the 95% interval) in points, or its p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
 ORDERS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Verdict")
@@ -187,8 +187,8 @@ class RunsOfBlock:
         Raises UserError for a method without a run, for two without a common seed, and for what needs another unit.
         """
         if quantity.measure in get_args(OfCurves):
-            of, minus = (self.curves(method) if method else None for method in (quantity.of, quantity.minus))
-            assert of is not None
+            of = self.curves(quantity.of)
+            minus = self.curves(quantity.minus) if quantity.minus else None
             return asymptote.estimate(of, minus, quantity.measure).times(100)
         ours = self.values(quantity, quantity.of)
         if quantity.minus is None:
@@ -346,7 +346,7 @@ class RunsOfBases:
 
 
 def sentence(verdicts: Sequence[Row], rules: Registered) -> str:
-    """Say first what the study can say."""
+    """Return the sentence above the tables: what the study can say."""
     failed = [row["quantity"].words()[0] for row in verdicts if row["verdict"] == "failed"]
     if failed:
         return f"This setup cannot test the claim that {rules.claim}. What failed is: {'; '.join(failed)}."
@@ -363,25 +363,26 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         models = dict.fromkeys("/".join(place.split("/")[:2]) for place in study.missing)
         lacking = f"unpack the other portions too, with runs of {', '.join(models)}"
         raise UserError(f"{study.name}: {study.share_of_runs}; gates are judged by all of them: {lacking}")
-    rules, rows, tables, first = registered(study.name), [], [], []
-    together: list[list[Block]] = [[block] for block in study.blocks]
+    rules, rows, tables, introduction = registered(study.name), [], [], []
+    groups: list[list[Block]] = [[block] for block in study.blocks]
     if rules.unit != "seed":
         tasks = dict.fromkeys(block.task for block in study.blocks)
-        together = [[block for block in study.blocks if block.task == task] for task in tasks]
-    for blocks in together:
+        groups = [[block for block in study.blocks if block.task == task] for task in tasks]
+    for blocks in groups:
         block, lines = blocks[0], []
         verdicts = judge(blocks, study, rules)
         for each in verdicts:
-            of, (says, rule), ends = each["quantity"], each["quantity"].words(), each["estimate"].ends
-            row = {**block.keys(of.of), "minus": of.minus, "measure": of.measure, "says": says}
+            quantity, ends = each["quantity"], each["estimate"].ends
+            says, rule = quantity.words()
+            row = {**block.keys(quantity.of), "minus": quantity.minus, "measure": quantity.measure, "says": says}
             row |= dict(zip(("mean", "low", "high"), ends, strict=True))
             rows.append(row | {"verdict": each["verdict"]})
-            compared = of.of + (f" minus {of.minus}" if of.minus else "")
-            compared += f", less {of.less.of} minus {of.less.minus}" if of.less else ""
-            lines.append([says, compared, of.measure, text.change(*ends), rule, each["verdict"]])
+            methods = quantity.of + (f" minus {quantity.minus}" if quantity.minus else "")
+            methods += f", less {quantity.less.of} minus {quantity.less.minus}" if quantity.less else ""
+            lines.append([says, methods, quantity.measure, text.change(*ends), rule, each["verdict"]])
         title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
-        first.append(sentence(verdicts, rules))
+        introduction.append(sentence(verdicts, rules))
     notes = text.words({"seed": GATES, "base": "gates_of_bases", "data": "gates_of_data"}[rules.unit])
-    page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=first)
+    page = Page.of(study, f"Positive controls: {study.title}", tables, notes, introduction=introduction)
     return page.write(out, f"{GATES}_{study.name}", rows)

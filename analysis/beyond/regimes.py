@@ -19,7 +19,7 @@ from analysis.tables.comparison import seeds_of
 from bapo.errors import UserError
 
 SUBJECT = "bapo"
-#: what both runs have the same of -> (the method that ends with it, the totals of summary.json that it sums)
+#: budget that both runs share -> (the method that ends with it, the totals of summary.json that are summed)
 BUDGETS = {
     "steps": (SUBJECT, ("steps",)),
     "rollouts": (f"{SUBJECT}+rollouts", ("rollouts",)),
@@ -66,7 +66,7 @@ def compare(study: StudyFile) -> pd.DataFrame:
             row["p_seeds_only"] = statistics.clustered(np.array(list(by_seed.values()))).p
             row["missed"] = f", not reached: {seeds_of(short)}" if short else ""
             rows.append(row | {f"seed_{s}": 100 * d for s, d in by_seed.items()})
-    frame = pd.DataFrame([row | c.columns for row, c in zip(rows, results.corrected(pairs), strict=True)])
+    frame = pd.DataFrame([row | results.columns_of(c) for row, c in zip(rows, results.corrected(pairs), strict=True)])
     return frame.rename(columns={f"difference_{end}": end for end in ("se", "low", "high")} | {"paired_seeds": "seeds"})
 
 

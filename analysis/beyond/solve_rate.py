@@ -21,7 +21,7 @@ from bapo.errors import UserError
 
 #: name of a class -> the highest solve rate of the base model in it
 CLASSES = {"never": 0.0, "up to 2%": 0.02, "2 to 15%": 0.15, "above 15%": 1.0}
-#: a class of fewer prompts has intervals that say nothing
+#: classes with fewer prompts are left out, since their intervals would say nothing
 FEWEST = 10
 
 

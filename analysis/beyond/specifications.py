@@ -1,4 +1,4 @@
-"""What a difference to the reference is by every standard test, so that a verdict that hangs on the choice is seen.
+"""Each difference to the reference by every standard test, which shows verdicts that depend on the choice of the test.
 
 Paired: by problem and seed, with Holm's correction, as in a study's comparison. Unpaired: by problem alone, likewise.
 Pooled: the mixed model of all rows with one variance of seeds, corrected after Dunnett (``statistics.pooled``). As
@@ -25,7 +25,7 @@ from analysis.study import Block, StudyFile, replicates
 from bapo.errors import UserError
 from bapo.tasks.geometry.generator import shown_angles, to_instance
 
-#: budgets whose rows are a family of their own
+#: budgets whose rows are corrected apart from the others
 FAMILIES = ("compute", "updates")
 #: test -> its title, in the order of the table
 TITLES = {"paired": "Paired", "unpaired": "Unpaired", "ranks": "Signed ranks", "pooled": "Pooled"}
@@ -34,7 +34,7 @@ COUNTS = {3: "three", 4: "four"}
 
 
 def family(method: str) -> str:
-    """Return which rows a row is corrected with: its budget, where that is no number of steps or rollouts."""
+    """Return the family of rows that a row is corrected with: its budget if it is one of FAMILIES, else ""."""
     return next((name for name in FAMILIES if name in method.split("+")), "")
 
 
@@ -137,7 +137,7 @@ def without_largest(row: Result, reference: Result, units: Sequence[Sequence[str
 
 
 def verdict(p_values: Sequence[float], mean: float) -> str:
-    """Say what all tests say of a difference, or that it depends on the test."""
+    """Return what all tests say of a difference, or that it depends on the test."""
     significant = {p < LEVEL for p in p_values}
     if len(significant) > 1:
         return "depends on the test"

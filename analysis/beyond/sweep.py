@@ -18,14 +18,14 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from analysis import statistics, style, text
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table, heading
 from analysis.statistics import Estimate
 from bapo import validate
 from bapo.errors import UserError
 from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files, write_text
 from bapo.validate import wrong
 
-#: the state of a trial with a run of every seed; another one has no run, and a reason
+#: the state of a trial with a run of every seed; a trial in another state has a reason and no run
 COMPLETE = "complete"
 #: of a parameter with more different values than this, the lowest and the highest third of the trials are compared
 MOST_VALUES = 5
@@ -241,8 +241,8 @@ def write(trials: Path, out: Path) -> list[Path]:
     below = [f"{reference}: {text.percent(*estimate(sweep.reference).points)}."]
     align = "r" * (len(header) - 1) + "l"
     tables = [Table("Parameters", HEADER, cells, "lllrr"), Table("Trials, the best first", header, lines, align, below)]
-    heading = f"Robustness of {file.method_title.lstrip('+')}: {file.title}"
-    write_text(page, Page(f"{at_scale(heading, file.scale)} ({file.model_title})", tables, notes).markdown())
+    title = heading(f"Robustness of {file.method_title.lstrip('+')}: {file.title}", file.scale)
+    write_text(page, Page(f"{title} ({file.model_title})", tables, notes).markdown())
     frame = pd.DataFrame([*of_trials, *changed]).drop(columns=["title", "shown"])
     with style.settings():
         return [page, *style.save(_figure(sweep), frame, out, "robustness", file.title)]

@@ -24,7 +24,7 @@ from bapo.store.files import STEPS
 
 PARTS = (1, 2, 3)
 COLUMNS = ["step", "staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k", "surrogate_x") for i in PARTS)]
-#: of the ceilings and of the estimates, where a run has them
+#: form of the bound -> its title; a ceiling is its largest value over all new policies
 FORMS = {
     "ceiling_printed": "as printed, its largest value",
     "ceiling_repaired": "repaired, its largest value",
@@ -80,7 +80,7 @@ def monitor(block: Block, method: str, study: StudyFile) -> pd.DataFrame | None:
 
 
 def _silent(values: pd.Series) -> str:
-    """Say in how many steps the bound promises no improvement: not positive, or not known."""
+    """Return in words how many steps have a bound that promises no improvement: not positive, or not known."""
     steps, unknown, not_positive = len(values), int(values.isna().sum()), int((values <= 0).sum())
     if unknown == steps:
         return "not recorded"

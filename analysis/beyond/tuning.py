@@ -18,7 +18,7 @@ from analysis.results import cost_cells, costs_of
 from analysis.study import Block, StudyFile, row_order
 from bapo.errors import UserError
 
-#: variants of a candidate, () for the method as the setting has it
+#: the variants of a candidate; () is the method with the values of the setting
 Variants = tuple[str, ...]
 
 

@@ -20,7 +20,7 @@ from bapo.errors import UserError
 
 #: source of variance -> its column
 SOURCES = {"problem": "Problems", "seed": "Seeds", "problem_seed": "Problems x seeds", "sample": "Samples"}
-#: what falls with the number of each -> the sources that it divides
+#: what can be increased -> the sources whose part of the variance falls with it
 FALLS = {"problems": ("problem", "problem_seed", "sample"), "seeds": ("seed", "problem_seed", "sample")}
 HEADER = ("Method", *SOURCES.values(), "All", *(f"Half by {kind}" for kind in FALLS))
 

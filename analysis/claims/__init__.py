@@ -9,8 +9,8 @@ from __future__ import annotations
 
 REPRODUCED, CONTRADICTED, UNDERPOWERED = "reproduced", "contradicted", "underpowered"
 NO_EFFECT, NOT_TESTABLE = "no effect larger than x", "not testable at this scale"
-#: those that runs decided, and the others
+#: the verdicts that runs decide, and all verdicts
 FIRM = (REPRODUCED, CONTRADICTED, NO_EFFECT)
 VERDICTS = (*FIRM, UNDERPOWERED, NOT_TESTABLE)
-#: what `over` may name beside methods: the model before training; what two samplings of that model show
+#: what `over` may name beside methods: the model before training, and what two samplings of that model show
 BASE, CHANCE = "base", "chance"

@@ -15,7 +15,7 @@ from bapo import validate
 from bapo.errors import UserError, unknown
 from bapo.experiments.places import options
 
-#: the key of the paper's number over all tasks
+#: the key in ``paper`` of the number over all tasks, and the task of the line over all tasks
 OVERALL = "overall"
 Number = int | float
 

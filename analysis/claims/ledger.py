@@ -89,18 +89,18 @@ def _lines(claim: Claim, studies: Mapping[str, StudyFile], cache: dict[tuple[str
     if not claim.query:
         return [_without(claim, claim.not_testable)]
     absent = [s for s in claim.studies if s not in studies]
-    named = [studies[s] for s in claim.studies if s in studies]
-    study = merged(named) if named else None
+    given = [studies[s] for s in claim.studies if s in studies]
+    study = merged(given) if given else None
     blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
     if study is None or not blocks:
         reason = f"studies not given: {', '.join(absent)}" if absent else "no study names these methods together"
         return [_without(claim, f"no runs; {reason}", missing=True)]
     lines = [_line(claim, block, study, cache) for block in blocks]
     if claim.not_testable and next(iter(studies.values())).scale not in claim.scales:
-        only = Judgement(NOT_TESTABLE, claim.not_testable)  # it is measured, and not judged
-        return [replace(x, verdict=replace(only, part=x.verdict.part)) if x.parts else x for x in lines]
-    there = {block.task for block in blocks}
-    lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in there]
+        unjudged = Judgement(NOT_TESTABLE, claim.not_testable)  # it is measured all the same
+        return [replace(x, verdict=replace(unjudged, part=x.verdict.part)) if x.parts else x for x in lines]
+    tasks = {block.task for block in blocks}
+    lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in tasks]
     if len(lines) > 1 and any(line.parts for line in lines):
         lines.append(_overall(claim, lines))
     return lines
@@ -158,7 +158,10 @@ def _with_unknown(verdict: Judgement, unknown: Sequence[str], firm: bool = True)
 
 
 def _overall(claim: Claim, lines: list[LedgerLine]) -> LedgerLine:
-    """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown."""
+    """Return the line over all tasks: the mean of each part that all have, or the weakest of the lines.
+
+    What lines without a measure would say is unknown.
+    """
     rule, paper = claim.judged_by, claim.paper_value(OVERALL)
     answers = [line for line in lines if line.parts]
     # where the paper says nothing of a line's task, nothing is missing
@@ -192,7 +195,10 @@ def _mean_over_tasks(part: str, lines: list[LedgerLine]) -> Measure:
 
 
 def _weakest(lines: list[LedgerLine]) -> tuple[str, LedgerLine, float]:
-    """(verdict, the line that decides, p) of "in every task": one firm exception contradicts, at 5% over all tasks."""
+    """Return (verdict, the line that decides, p) of "in every task", which one firm exception contradicts.
+
+    The error is 5% over all tasks.
+    """
     against = [line for line in lines if line.verdict.verdict == CONTRADICTED]
     if against:
         worst = min(against, key=lambda line: line.p_or(0.0))  # without a p nothing varies, so nothing is left open
@@ -273,7 +279,7 @@ def by_claim(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def headline(lines: Sequence[Row]) -> Row:
-    """Return the line that stands for a claim: over all tasks, else the only one, else the first that was tested."""
+    """Return the line that stands for a claim: that over all tasks, else the first with a measure, else the first."""
     return next((r for r in lines if r["task"] == OVERALL), next((r for r in lines if r["parts"]), lines[0]))
 
 
@@ -292,6 +298,6 @@ def markdown(rows: Sequence[Row], scale: str, note: str) -> str:
 
 def _interval(row: Row, unit: str = "") -> str:
     ends = [row[key] for key in ("estimate", "low", "high") if row[key] is not None]
-    shown = [text.number(end, 2 if abs(end) < 10 else 1) for end in ends] or [text.MISSING]
-    shown[0] += f" {unit}" if unit == "points" and ends else unit
-    return shown[0] + (f" ({shown[1]} to {shown[2]})" if len(shown) > 2 else "")
+    numbers = [text.number(end, 2 if abs(end) < 10 else 1) for end in ends] or [text.MISSING]
+    numbers[0] += f" {unit}" if unit == "points" and ends else unit
+    return numbers[0] + (f" ({numbers[1]} to {numbers[2]})" if len(numbers) > 2 else "")

@@ -10,9 +10,9 @@ import numpy as np
 
 from analysis.statistics import CONFIDENCE, Estimate, OverSeeds, clustered, combined
 
-#: more seeds than anybody would train
+#: the most seeds that are considered, more than anybody would train
 MOST_SEEDS = 10_000
-#: chance of finding what is there
+#: the chance with which a true gap is found
 POWER = 0.8
 
 
@@ -62,7 +62,7 @@ class Measure:
         return fewest if fewest <= MOST_SEEDS else None
 
 
-#: what is known where nothing could be measured
+#: the measure of a line where nothing could be measured
 NOTHING = Measure(Estimate(float("nan"), float("nan"), 0), "", 0)
 
 

@@ -113,7 +113,7 @@ def query(evaluated: bool = False, beside: tuple[str, ...] = ()) -> Callable[[Fu
 
 
 def _minus(view: ClaimView, a: str, x: Side, b: str, y: Side) -> Measure:
-    """a minus b in points, of tables [S, n] of each benchmark."""
+    """Return a minus b in points, of tables [S, n] of each benchmark."""
     x, y = statistics.aligned(x, y)
     return of_result(statistics.difference(x, y), "points", view.beside(a, points(x.tables), b, points(y.tables)))
 
@@ -167,11 +167,11 @@ def relative_gain(view: ClaimView, a: str, b: str | list[str], *, pooled: bool =
 
 # ------------------------------------------------------------------------------------------------ probes
 
-#: probed prompts: of the training set, held out
+#: the sets of probed prompts: of the training set, and held out
 TRAINED, HELD_OUT = "train", "probe"
-#: fewer chosen prompts than this tell nothing about a share
+#: a share of fewer prompts is not measured
 FEWEST = 10
-#: (step, value) -> [S, n]: Probes.within or, beside chance, Probes.across
+#: (step, value) -> [S, n]: Probes.within, or Probes.across where methods are compared with chance
 Count = Callable[[int, Value], np.ndarray]
 #: a share of prompts at a step, as a table [S, n]
 Share = Callable[[Probes, int, Count], np.ndarray]

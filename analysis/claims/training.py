@@ -17,7 +17,7 @@ from analysis.reading import NotRecorded, batch_size, config
 from analysis.results import has_reference_pass
 from bapo.store.files import GROUPS, STEPS
 
-#: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
+#: wall-clock time without the probes, which is shown and never judged (entries.py): it depends on the machine's load
 SECONDS = "seconds"
 FLOPS, WITHOUT_REFERENCE = "flops", "flops_without_reference"
 Quantity = Literal[
@@ -26,9 +26,9 @@ Quantity = Literal[
 
 
 def _ratio(view: ClaimView, a: str, b: str, x: dict[int, float], y: dict[int, float], what: str) -> Measure:
-    """x / y of each seed that both have: the two share their base, their problems and the order of these.
+    """Return the mean of x / y over the seeds that both have, whose runs share base, problems and order of problems.
 
-    what: the quantity or column that a method's x and another's y are.
+    x: of method a by seed; y: of b; what: the name of the quantity or column.
     """
     seeds = sorted(set(x) & set(y))
     if not seeds or not all(y[s] for s in seeds):
@@ -68,7 +68,7 @@ def cost_ratio(view: ClaimView, a: str, b: str, *, quantity: Quantity = "rollout
 
 
 def _share(view: ClaimView, method: str, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Measure:
-    """share(frame, B) in percent, of each seed."""
+    """Return the mean over seeds of ``share(frame, B)`` in percent. frame: the columns of steps.parquet."""
     size = batch_size(view.block.methods[method][0])
     values = [100 * float(share(f, size)) for f in view.tables(method, STEPS, columns).values()]
     return of_seeds(values, "%", f"B = {size} groups")

@@ -19,7 +19,7 @@ from analysis.claims.entries import Rule
 from analysis.claims.measures import MOST_SEEDS, Measure
 from analysis.statistics import CONFIDENCE, Estimate
 
-#: ends of what a claim allows
+#: the lowest and the highest value that a claim allows
 Band = tuple[float, float]
 
 
@@ -128,11 +128,11 @@ def _missing(undecided: Mapping[str, Measure], bands: Mapping[str, Band]) -> str
     """Return what would decide the open parts."""
     if any(m.seeds < 2 for m in undecided.values()):
         sides = {side(m.estimate, *bands[part]) for part, m in undecided.items()}
-        shown = {1: "holds", -1: "does not hold"}.get(sides.pop(), "is open") if len(sides) == 1 else "differs by part"
-        return f"one training seed says nothing of methods; for these trained models the claim {shown}"
+        words = {1: "holds", -1: "does not hold"}.get(sides.pop(), "is open") if len(sides) == 1 else "differs by part"
+        return f"one training seed says nothing of methods; for these trained models the claim {words}"
     if not all(math.isfinite(m.estimate.half_width + m.seed_variance) for m in undecided.values()):
         return "seeds that would settle it: not known"
     needed = [m.seeds_needed(_gap(m.estimate.mean, *bands[part])) for part, m in undecided.items()]
-    known = [seeds for seeds in needed if seeds is not None]
-    enough = f"about {max(known)}" if len(known) == len(needed) else f"more than {MOST_SEEDS}, on these problems"
+    counts = [seeds for seeds in needed if seeds is not None]
+    enough = f"about {max(counts)}" if len(counts) == len(needed) else f"more than {MOST_SEEDS}, on these problems"
     return f"seeds of each method that would settle it, if the true value is the one seen: {enough}"

@@ -29,8 +29,8 @@ Read = TypeVar("Read", reading.Outcomes, reading.Curve)
 class ClaimView:
     """One task and model with the finished runs of it.
 
-    cache: what was read of runs, once for all claims; problems: those of every set that a query looked at; what it
-    compares must have the same ones.
+    cache: what was read of runs, once for all claims; problems: those of each set that a query reads, since the methods
+    that it compares must have the same ones.
     """
 
     block: Block
@@ -40,8 +40,8 @@ class ClaimView:
 
     def title(self, method: str) -> str:
         """Return a method's title, or words for BASE and CHANCE."""
-        known = {BASE: "the base", CHANCE: "the unchanged base"}
-        return known.get(method) or self.block.plain_title(method)
+        words = {BASE: "the base", CHANCE: "the unchanged base"}
+        return words.get(method) or self.block.plain_title(method)
 
     def beside(self, a: str, x: float, b: str, y: float) -> str:
         """Return in words the number x of a method a and y of b."""
@@ -60,8 +60,6 @@ class ClaimView:
         """Raise NotRecorded where another method of the query has other problems of the set ``name``."""
         if self.problems.setdefault(name, problems) != problems:
             raise NotRecorded(f"the runs of {self.title(method)} have other problems of {name} than those beside them")
-
-    # ------------------------------------------------------------------ files
 
     def _benchmarks(
         self, method: str, column: str, cells: Sequence[StudyRun | Base], read: Callable[..., Read]
@@ -119,8 +117,8 @@ class ClaimView:
 
     def admissions(self, method: str) -> list[dict[str, Any]]:
         """Return X2's admission beside that of an unchanged policy (:func:`analysis.beyond.admission.admissions`)."""
-        runs = partial(admission.of_method, self.block, method, self.study)
-        return self._once("admissions", self.block.methods[method], lambda: admission.admissions(runs()))
+        cells, read = self.block.methods[method], partial(admission.of_method, self.block, method, self.study)
+        return self._once("admissions", cells, lambda: admission.admissions(read()))
 
     def probes(self, method: str, probed: str) -> Probes:
         """Return the probes of a method on the set ``probed``.

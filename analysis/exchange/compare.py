@@ -20,7 +20,7 @@ from analysis.study import evaluated, load, merged
 from bapo.errors import UserError
 
 IDENTICAL, AGREES, DIFFERS, OTHER = "identical", "agrees", "differs", "other problems"
-#: of a number that one side alone has
+#: the states of a number that one side alone has
 ONLY = ("Only in A", "Only in B")
 Key = tuple[str, str, str, str]  # task, model, method, benchmark or average
 
@@ -80,19 +80,19 @@ def counted(numbers: pd.DataFrame) -> str:
     return ", ".join([f"{counts.get(IDENTICAL, 0)} of {both} numbers are identical", *others])
 
 
-def markdown(numbers: pd.DataFrame, names: tuple[str, str]) -> str:
+def markdown(numbers: pd.DataFrame, sides: tuple[str, str]) -> str:
     """Return how many numbers agree, and each that does not."""
-    parts = [f"# A: {names[0]}, B: {names[1]}", f"{counted(numbers)}."]
+    parts = [f"# A: {sides[0]}, B: {sides[1]}", f"{counted(numbers)}."]
     cells = []
     for row in numbers[numbers["state"].isin([DIFFERS, OTHER])].to_dict("records"):
-        c, sides = row["comparison"], [row[side].mean(row["benchmark"]).tested for side in "ab"]
+        c, means = row["comparison"], [row[side].mean(row["benchmark"]).tested for side in "ab"]
         minus = [text.change(*c.difference.tested.points), text.p_number(c.adjusted)] if c else [text.MISSING] * 2
-        cells.append([*(row[k] for k in KEY), *(text.percent(*e.points) for e in sides), *minus, row["state"]])
+        cells.append([*(row[k] for k in KEY), *(text.percent(*e.points) for e in means), *minus, row["state"]])
     if cells:
         head = ["Task", "Model", "Method", "Column", "A %", "B %", "A - B", "p Holm", "State"]
         parts += [markdown_table(head, cells, "llllrrrrl").rstrip()]
         parts += ["95% intervals and Holm's correction over all lines. With one seed two trained models are compared."]
     for state in ONLY:
-        listed = sorted({"/".join(key) for key in results.keys(numbers[numbers["state"] == state])})
-        parts += [f"{state}: {', '.join(listed)}"] if listed else []
+        names = sorted({"/".join(key) for key in results.keys(numbers[numbers["state"] == state])})
+        parts += [f"{state}: {', '.join(names)}"] if names else []
     return without_html("\n\n".join(parts) + "\n")

@@ -22,9 +22,6 @@ LICENSE = "https://spdx.org/licenses/Apache-2.0"
 PAPER = "https://arxiv.org/abs/2602.20722"
 
 
-# ------------------------------------------------------------------------------------------------ places
-
-
 def homes(folder: Path) -> list[Path]:
     """Return the scales' folders of a results folder or crate: those with studies/. Raises UserError without one."""
     folders = sorted({path.parent.parent for path in folder.rglob("studies/*.json")})

@@ -60,7 +60,7 @@ COLUMNS = {
 TEXTS = ["path", "text", "problem_id", "set", "prompt_id"]
 #: a path in a folder of results: no hidden names, no ``..``, nothing that another system reads as a separator
 PLACE = re.compile(r"[\w+=-][\w.+=-]{,99}(/[\w+=-][\w.+=-]{,99}){,7}")
-#: columns of steps.parquet that tables, figures and claims read; those before others are read by more of them
+#: columns of steps.parquet that tables, figures and claims read, those that are read most first
 STEP_COLUMNS = [
     *("step", "reward_mean", "response_length", "batch_groups", "x1", "x2", "x3", "staleness", "updates"),
     *("groups_fresh", "groups_none_correct", "groups_all_correct", "fresh_rollouts", "regenerated_rollouts"),
@@ -69,11 +69,7 @@ STEP_COLUMNS = [
     *("forward_flops", "backward_flops"),
     *("seconds_total", "seconds_rollout", "seconds_update", "seconds_reward", "seconds_regenerate", "seconds_probe"),
     "cut_off",
-    *(
-        f"{name}_x{i}"
-        for name in ("ess", "clipped_upper", "clipped_lower", "ratio_p99", "ratio_max")
-        for i in (1, 2, 3)
-    ),
+    *(f"{n}_x{i}" for n in ("ess", "clipped_upper", "clipped_lower", "ratio_p99", "ratio_max") for i in (1, 2, 3)),
 ]
 
 
@@ -131,9 +127,8 @@ def _tables(sealed: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
 def _counts(samples: pd.DataFrame) -> pd.DataFrame:
     """Return samples, correct and parsed of each problem of an evaluation, from a row a sample."""
     of_problem = samples.groupby("problem_id", sort=False)
-    return of_problem.agg(
-        samples=("correct", "size"), correct=("correct", "sum"), parsed=("parsed", "sum")
-    ).reset_index()
+    counts = of_problem.agg(samples=("correct", "size"), correct=("correct", "sum"), parsed=("parsed", "sum"))
+    return counts.reset_index()
 
 
 def _archive(about: Json, tables: Mapping[str, pd.DataFrame], path: Path) -> bytes:
@@ -173,9 +168,9 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
 def question_digest(content: Mapping[str, object], scale: str) -> str:
     """Return the digest of what a file of ``experiments/study/`` asks: claim, gates, decisions, the scale's runs."""
     scales = content.get("scales")
-    said = {key: content.get(key) for key in ("claim", "gates", "decisions")}
-    said |= {key: content[key] for key in ("unit",) if key in content}
-    return digest({**said, "runs": scales.get(scale) if isinstance(scales, dict) else None})
+    question = {key: content.get(key) for key in ("claim", "gates", "decisions")}
+    question |= {"unit": content["unit"]} if "unit" in content else {}
+    return digest({**question, "runs": scales.get(scale) if isinstance(scales, dict) else None})
 
 
 def about(study: StudyFile, name: str, home: Path) -> Json:
@@ -221,9 +216,9 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
         study, texts = f"studies/{about['study']}.json", dict(tables[TEXT][["path", "text"]].itertuples(index=False))
         if study not in texts or len(texts) < len(tables[TEXT]):
             raise ValueError("it lacks the file of its study, or has a text twice")
-        asked: StudyFile = validate(StudyFile, _object(texts[study]), None, study)
-        runs = {PurePosixPath(*cell.run.parts[-4:]) for cell in asked.cells}
-        runs |= {PurePosixPath(*base.run.parts[-3:]) for base in asked.bases}
+        content: StudyFile = validate(StudyFile, _object(texts[study]), None, study)
+        runs = {PurePosixPath(*cell.run.parts[-4:]) for cell in content.cells}
+        runs |= {PurePosixPath(*base.run.parts[-3:]) for base in content.bases}
         folders = {run / part for run in runs for part in ("", "eval", "curve")}
         for table, rows in tables.items():
             for name in rows["path"].unique():
@@ -238,9 +233,9 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
                 validate(_Written, _object(text), None, path)
         return about, tables
     except Exception as error:  # readers of archives fail in many ways at what was made to break them
-        said = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"{file}: no evidence ({said:.300}); name a file of evidence/, or make one with `bapo evidence`"
+            f"{file}: no evidence ({reason:.300}); name a file of evidence/, or make one with `bapo evidence`"
         ) from None
 
 
@@ -353,8 +348,8 @@ def _joined(folder: Path, name: str) -> Path:
     of_portion = ("cells", "bases", "benchmarks")
     shared = [{key: value for key, value in part.items() if key not in of_portion} for part in parts]
     benchmarks = {task: names for part in parts for task, names in part.get("benchmarks", {}).items()}
-    own = [part.get("benchmarks", {}).items() <= benchmarks.items() for part in parts]
-    if any(each != shared[0] for each in shared) or not all(own):
+    agree = all(part.get("benchmarks", {}).items() <= benchmarks.items() for part in parts)
+    if any(each != shared[0] for each in shared) or not agree:
         raise UserError(f"{folder}: the portions of {name} were packed with different titles, benchmarks or notes")
     plan = load_study(name, shared[0].get("scale", ""))
     order = [f"{c.task}/{c.model}/{plan.method_of(c)}/seed{c.seed}" for c in plan.cells]

@@ -43,14 +43,14 @@ NAMES = {
     "seconds_total": ("timing_s/step", "step_time"),
 }
 STEP = ("step", "global_step", "_step", "Step")
-#: refused records that are named; the others are counted
+#: the most refused records that are named; the others are counted
 SHOWN = 20
-#: the metric of an evaluation: the first of these that a task has
+#: metrics of an evaluation; the first that a task has counts
 USUAL = ("exact_match", "math_verify", "pass@1", "acc", "acc_norm")
 Score = dict[str, str | float]
-#: characters of a record in braces; a Python dictionary takes a hundred times as much memory to parse
+#: the most characters of a record in braces; parsing a Python dictionary takes a hundred times as much memory
 LONGEST = 1_000_000
-#: bytes of a file after it is unpacked
+#: the most bytes of a file after it is unpacked
 LARGEST = 100_000_000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _WORDS = {"none": None, "true": 1.0, "false": 0.0}
@@ -60,7 +60,10 @@ _NUMBER = re.compile(rf"([^:\s]\S*?|[^:\s][^:]*):{_VALUE}", re.IGNORECASE)
 
 @dataclass
 class Log:
-    """Records of a file by their place ("line 3"), (place, reason) of those that were refused, what was taken."""
+    """What a file holds.
+
+    records: by their place ("line 3"); refused: place and reason; notes: which numbers were taken from where.
+    """
 
     path: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -188,7 +191,7 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
     """
     names = NAMES | ({"reward_mean": (metric.removeprefix("train/"),)} if metric else {})
     rows: dict[int, dict[str, float]] = {}
-    columns, taken = dict.fromkeys(name for record in log.records.values() for name in record), dict[str, None]()
+    columns, rewards = dict.fromkeys(name for record in log.records.values() for name in record), dict[str, None]()
     for place, record in log.records.items():
         reward = next((name for name in names["reward_mean"] if record.get(name) is not None), None)
         if reward is None:
@@ -201,16 +204,16 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
                 raise OverflowError(f"step {number:g} is no whole number, below 0 or too large")
             values = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
             rows[step] = {"step": step, **{key: math.nan if x is None else _number(x) for key, x in values.items()}}
-            taken[reward] = None
+            rewards[reward] = None
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
-    others = [name for name in columns if re.search("reward|score|acc", name) and name not in taken][:SHOWN]
+    others = [name for name in columns if re.search("reward|score|acc", name) and name not in rewards][:SHOWN]
     there = f"; there are also {', '.join(others)}" if others else ""
     if not rows:
         wanted = " or ".join(names["reward_mean"])
         raise log.nothing(f"no line has {wanted}{there}; name the metric that is the reward with --metric")
     ends = ", ".join(f"{rows[step]['reward_mean']:.4g} at step {step}" for step in (min(rows), max(rows)))
-    log.notes.append(f"reward: {' and '.join(taken)}, {len(rows)} steps, {ends}{there}")
+    log.notes.append(f"reward: {' and '.join(rewards)}, {len(rows)} steps, {ends}{there}")
     if not set(STEP) & set(columns):
         log.notes.append("step: not logged, the records are counted")
     return pd.DataFrame([rows[step] for step in sorted(rows)])

@@ -28,10 +28,10 @@ MEASURES = {HELD_OUT: "held-out problems, share correct", "gradient_norm": "grad
 
 def figure6_ablations(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the test accuracy of BAPO and its ablations, a panel a model."""
-    named = {m for b in study.blocks for m in b.methods if ABLATIONS.fullmatch(m)}
-    study = frames.part(study, methods=["bapo", *named])
+    variants = {m for b in study.blocks for m in b.methods if ABLATIONS.fullmatch(m)}
+    study = frames.subset(study, methods=["bapo", *variants])
     ends = {b: accuracies(b, study) for b in study.blocks}
-    if not any({*of} - {BASE} for of in ends.values()):
+    if not any({*by_method} - {BASE} for by_method in ends.values()):
         raise UserError(f"{study.name}: no method of it is evaluated in all seeds; {study.command}")
     highest = max(len(b.methods) for b in study.blocks)
     caption = frames.caption(study, "ablations", "ends")
@@ -39,14 +39,13 @@ def figure6_ablations(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     for axes, block in zip(panels, study.blocks, strict=True):
         dots(axes, block, ends[block], {m: block.plain_title(m) for m in block.methods})
         axes.set_title(block.title)
-    return fig, pd.concat([accuracy_rows(b, ends[b]) for b in study.blocks], ignore_index=True).astype(
-        {"seed": "Int64"}
-    )
+    frame = pd.concat([accuracy_rows(b, ends[b]) for b in study.blocks], ignore_index=True)
+    return fig, frame.astype({"seed": "Int64"})
 
 
 def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
-    study = frames.part(study, methods=FILTERS)
+    study = frames.subset(study, methods=FILTERS)
     norms, averaged = frames.smoothed(study, ["gradient_norm"])
     read = {(b, m): probes.read(b, m, study, "probe") for b in study.blocks for m in b.methods}
     parts = [(_held_out(b, m, probing), frames.of_block(norms, b, method=m)) for (b, m), probing in read.items()]
@@ -63,7 +62,10 @@ def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
             axes.set_ylabel(MEASURES[measure])
             axes.set_title(f"{block.task_title}\n{block.model_title}")
             if measure == HELD_OUT and "bapo" in block.methods:
-                mean, look = frames.of(here, method="bapo").groupby("step")["value"].mean(), style.method_line("bapo")
+                mean, look = (
+                    frames.select(here, method="bapo").groupby("step")["value"].mean(),
+                    style.method_line("bapo"),
+                )
                 axes.plot(mean.idxmax(), mean.max(), "*", color=look["color"], markersize=11, zorder=6)
         dots(right, block, ends[block], labels)
     parts = [part for b in study.blocks for part in (frames.of_block(frame, b), accuracy_rows(b, ends[b]))]
@@ -83,8 +85,8 @@ def _held_out(block: Block, method: str, probing: probes.Probes) -> pd.DataFrame
 
 def accuracies(block: Block, study: StudyFile) -> ByMethod:
     """Return the methods all of whose runs are evaluated, and last the base where it is."""
-    known = [b for b in evaluated(study).blocks if (b.task, b.model) == (block.task, block.model)]
-    rows = results.by_method(results.frame(study.of(known)), block) if known else {}
+    blocks = [b for b in evaluated(study).blocks if (b.task, b.model) == (block.task, block.model)]
+    rows = results.by_method(results.frame(study.of(blocks)), block) if blocks else {}
     order = sorted(rows, key=lambda method: method == BASE)
     return {m: rows[m] for m in order if m == BASE or rows[m][AVERAGE]["seeds"] == len(block.methods[m])}
 

@@ -20,13 +20,13 @@ VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
 
 def figure8_batch_composition(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw BAPO and its ablations on mathematics side by side."""
-    study = frames.part(study, ("mathematics",), VARIANTS)
+    study = frames.subset(study, ("mathematics",), VARIANTS)
     return _draw(study, [(b, m) for b in study.blocks for m in sorted(b.methods, key=lambda m: (m not in VARIANTS, m))])
 
 
 def figure14_batch_composition(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw BAPO on every task, side by side."""
-    study = frames.part(study, methods=("bapo",))
+    study = frames.subset(study, methods=("bapo",))
     return _draw(study, [(b, m) for b in study.blocks for m in b.methods])
 
 
@@ -54,9 +54,9 @@ def _draw(study: StudyFile, shown: Sequence[tuple[Block, str]]) -> tuple[Figure,
 
 # ------------------------------------------------------------------------------------------------ what a part is worth
 
-#: columns of steps.parquet, without the origin's number
+#: columns of steps.parquet, whose names end in the origin's number
 RECORDED = ("surrogate", "clipped", "ess")
-#: the column that a column of panels draws -> the name of its axis, and the column along which it is drawn
+#: measure, one a column of panels -> the name of its axis, and the column of the data along which it is drawn
 MEASURES = {
     "smoothed": (r"mean of $\rho A$", "step"),
     "clipped": ("clipped tokens (%)", "staleness"),
@@ -66,7 +66,7 @@ MEASURES = {
 
 def off_policy_signal(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a method that trains on stored or stale responses (all, where none does), a line an origin."""
-    study = frames.part(study)
+    study = frames.subset(study)
     parts = {(b, m): _signal(b, m, study) for b in study.blocks for m in b.methods}
     frame = pd.concat(parts.values(), ignore_index=True)
     off = [place for place, rows in parts.items() if (rows["part"] != "x1").any() or (rows["staleness"] > 0).any()]

@@ -21,27 +21,21 @@ from analysis.results import BASE
 from analysis.statistics import Side
 from analysis.study import Block, StudyFile
 
-#: matrices of Figure 15 in a row
+#: the most matrices in a row of Figure 15
 STEPS = 4
 #: where the compared bins come from: two probes of one run, of two, or of the base in two runs
 WITHIN, ACROSS, UNCHANGED = "within a run", "across seeds", "unchanged base"
 MOVED, IMPROVED = "moved", "improved"
-#: what a share is called -> its column, after what is counted
+#: origin of the bins -> the column of the share; the braces stand for what is counted
 COLUMNS = {WITHIN: "{}_within_run", ACROSS: "{}_across_seeds", UNCHANGED: "unchanged_base_across_seeds"}
-
-
-def _read(study: StudyFile) -> dict[tuple[Block, str], Probes]:
-    """Return the probes of every method of every block."""
-    return {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
 
 
 def _caption(study: StudyFile, read: Collection[Probes], *keys: str, counts: str = "", **fields: str) -> str:
     """Return a caption with ``counts``, and with why seeds cannot be compared where they cannot be."""
     words = frames.caption(study, *keys, samples=next(iter(read)).samples, **fields)
     obstacles = dict.fromkeys(probing.obstacle for probing in read if probing.obstacle)
-    return " ".join(
-        [words, *filter(None, [counts]), *([f"Not shown: {'; '.join(obstacles)}."] if obstacles else []), *study.notes]
-    )
+    hidden = f"Not shown: {'; '.join(obstacles)}." if obstacles else ""
+    return " ".join([words, *filter(None, [counts, hidden]), *study.notes])
 
 
 # ------------------------------------------------------------------------------------------------ Figures 1, 7 and 13
@@ -49,22 +43,22 @@ def _caption(study: StudyFile, read: Collection[Probes], *keys: str, counts: str
 
 def figure1_accuracy_groups(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw GRPO on mathematics, before and after training."""
-    return _tracking(frames.part(study, ("mathematics",), ("grpo",)), MOVED)
+    return _tracking(frames.subset(study, ("mathematics",), ("grpo",)), MOVED)
 
 
 def figure7_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw GRPO, DAPO and BAPO on mathematics, along training."""
-    return _tracking(frames.part(study, ("mathematics",), SHOWN), IMPROVED)
+    return _tracking(frames.subset(study, ("mathematics",), SHOWN), IMPROVED)
 
 
 def figure13_tracking(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw GRPO, DAPO and BAPO on Countdown and geometry, along training."""
-    return _tracking(frames.part(study, ("countdown", "geometry"), SHOWN), IMPROVED)
+    return _tracking(frames.subset(study, ("countdown", "geometry"), SHOWN), IMPROVED)
 
 
 def _tracking(study: StudyFile, counted: str) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model)."""
-    read = _read(study)
+    read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
     parts = {place: _bins(*place, probing, counted) for place, probing in read.items()}
     samples, across = next(iter(read.values())).samples, max(len(b.methods) for b in study.blocks)
     shares = "; ".join(
@@ -73,7 +67,7 @@ def _tracking(study: StudyFile, counted: str) -> tuple[Figure, pd.DataFrame]:
     caption = _caption(study, read.values(), "bins", counted, "chance", counts=f"{counted.capitalize()}: {shares}.")
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
     for i, block in enumerate(study.blocks):
-        row = style.shown(panels[across * i : across * (i + 1)], len(block.methods))
+        row = style.first(panels[across * i : across * (i + 1)], len(block.methods))
         row[0].set_ylabel("number of prompts")
         for axes, method in zip(row, block.methods, strict=True):
             _stacks(axes, parts[block, method])
@@ -112,11 +106,11 @@ def _bins(block: Block, method: str, probing: Probes, counted: str) -> pd.DataFr
 
 def _shares(frame: pd.DataFrame, counted: str) -> str:
     """Return the shares at the last step in words: the mean over seeds, the lowest and the highest."""
-    last = frames.of(frame, step=frame["step"].max()).groupby("seed").first()
-    known = {name: last[column.format(counted)].dropna() for name, column in COLUMNS.items()}
+    last = frames.select(frame, step=frame["step"].max()).groupby("seed").first()
+    shares = {name: last[column.format(counted)].dropna() for name, column in COLUMNS.items()}
     return ", ".join(
         f"{name} {share.mean():.0%}" + (f" ({100 * share.min():.0f} to {share.max():.0%})" if len(share) > 1 else "")
-        for name, share in known.items()
+        for name, share in shares.items()
         if len(share)
     )
 
@@ -139,12 +133,12 @@ def _stacks(axes: Axes, frame: pd.DataFrame) -> None:
 
 def unsolved_share(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the share of probed training prompts at 0/G, minus the reference's, a panel a task and model; in points."""
-    study = frames.part(study)
+    study = frames.subset(study)
     read = {block: probes.of_block(block, study) for block in study.blocks}
-    frame = pd.DataFrame([row for block, of in read.items() for row in _unsolved(block, of, study.reference)])
+    frame = pd.DataFrame([row for block in read for row in _unsolved(block, read[block], study.reference)])
     if frame["difference"].isna().all():
         return style.nothing(f"No method of this study is compared with {study.reference}.")[0], frame
-    samples = max(probing.samples for of in read.values() for probing in of.values())
+    samples = max(probing.samples for by_method in read.values() for probing in by_method.values())
     left = minus(study, f"never solved in {samples} tries")
     fig, panels = style.grid(frames.caption(study, "unsolved", samples=samples), len(read), left=left)
     for axes, block in zip(panels, read, strict=True):
@@ -187,7 +181,7 @@ def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
     bins come from the same run, as in the paper. The method: BAPO, or the first of a study without it.
     """
-    study = frames.part(study, methods=("bapo",))
+    study = frames.subset(study, methods=("bapo",))
     read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in list(b.methods)[:1]}
     parts = {(b, m): _migrations(b, m, probing) for (b, m), probing in read.items()}
     block, method = next(iter(parts))
@@ -195,8 +189,8 @@ def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     fig, panels = style.grid(caption, STEPS * len(parts), STEPS, 1.95)
     for i, ((block, _), frame) in enumerate(parts.items()):
         across = frame["compared"].iloc[-1] == ACROSS  # where seeds can be compared
-        matrices = frames.of(frame, compared=ACROSS if across else WITHIN).groupby("step")
-        row = style.shown(panels[STEPS * i : STEPS * (i + 1)], len(matrices))
+        matrices = frames.select(frame, compared=ACROSS if across else WITHIN).groupby("step")
+        row = style.first(panels[STEPS * i : STEPS * (i + 1)], len(matrices))
         for axes, (step, cells) in zip(row, matrices, strict=True):
             axes.tick_params(labelleft=axes is row[0])
             _matrix(axes, f"{f'step {step}' if step else UNCHANGED if across else 'base'}\n{block.task_title}", cells)
@@ -206,8 +200,8 @@ def figure15_migration(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 def spaced(steps: Sequence[int], count: int) -> list[int]:
     """Return at most ``count`` of the probed steps, evenly chosen, the first and the last among them."""
-    chosen = np.linspace(0, len(steps) - 1, count).round().astype(int)
-    return [sorted(steps)[i] for i in dict.fromkeys(chosen)]
+    places = np.linspace(0, len(steps) - 1, count).round().astype(int)
+    return [sorted(steps)[i] for i in dict.fromkeys(places)]
 
 
 def _migrations(block: Block, method: str, probing: Probes) -> pd.DataFrame:

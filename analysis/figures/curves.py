@@ -42,15 +42,15 @@ def lines(
         labels: of the methods that are shown; by default all with their titles.
         coloured: the methods whose lines have a colour and a title, among grey ones; none: all.
     """
-    shown = [m for m in block.methods if labels is None or m in labels]
-    for method in sorted(shown, key=lambda m: bool(coloured) and m not in coloured):
-        values = frames.of(rows, method=method).groupby("step")[column].agg(["mean", "min", "max"])
+    methods = [m for m in block.methods if labels is None or m in labels]
+    for method in sorted(methods, key=lambda m: bool(coloured) and m not in coloured):
+        values = frames.select(rows, method=method).groupby("step")[column].agg(["mean", "min", "max"])
         if len(values):
             label = labels[method] if labels else block.plain_title(method)
-            drawn = look(block, method)
+            line = look(block, method)
             if coloured and method not in coloured:
-                label, drawn = "other methods", {"color": style.GREY, "linewidth": 0.7, "alpha": 0.6, "zorder": 2}
-            style.band(axes, values.index, values.to_numpy().T, len(shown), label=label, **drawn)
+                label, line = "other methods", {"color": style.GREY, "linewidth": 0.7, "alpha": 0.6, "zorder": 2}
+            style.band(axes, values.index, values.to_numpy().T, len(methods), label=label, **line)
     style.step_axis(axes, int(rows["step"].max()) if len(rows) else 1)
 
 
@@ -82,7 +82,7 @@ def _measures(
 def training_curves(study: StudyFile, coloured: Collection[str] = ()) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
     names, key = {"reward_mean": MEASURES["reward_mean"]}, "three_curves" if coloured else "training_curves"
-    fig, frame = _measures(frames.part(study), names, key, 2.1, coloured)
+    fig, frame = _measures(frames.subset(study), names, key, 2.1, coloured)
     return fig, frame.drop(columns="measure").rename(columns={"value": "reward_mean"})
 
 
@@ -93,12 +93,12 @@ def figure4_training_curves(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 def figure11_dynamics(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw reward, entropy and length, a row a task and model."""
-    return _measures(frames.part(study, methods=SHOWN), MEASURES, "dynamics", 1.8)
+    return _measures(frames.subset(study, methods=SHOWN), MEASURES, "dynamics", 1.8)
 
 
 def figure9_cumulative_rollouts(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     """Draw the responses generated up to each step, a panel a task and model."""
-    study = frames.part(study, methods=SHOWN)
+    study = frames.subset(study, methods=SHOWN)
     each = frames.recorded(study, ["fresh_rollouts", "regenerated_rollouts"])
     sums = each.groupby([*frames.RUN, "step"], sort=False)["value"].sum().groupby(frames.RUN, sort=False).cumsum()
     frame = sums.astype(int).rename("cumulative_rollouts").reset_index()
@@ -127,8 +127,6 @@ AIME = "aime24"
 PAIRS = (("grpo", "bapo"), ("grpo", "bapo+mini"), ("dapo", "bapo"))
 #: the methods of Figure 16
 PPO = ("ppo", "ba_ppo")
-
-
 #: one benchmark of a block, the methods that are compared on it, and a title
 Panel = tuple[Block, str, Sequence[str], str]
 
@@ -165,7 +163,7 @@ def with_curves(study: StudyFile, methods: Sequence[str] = ()) -> StudyFile:
     """
     if not study.curves:
         raise UserError("the study has no test curves; name the methods that need them under 'curves' in its file")
-    narrower = frames.part(study, methods=[m for m in methods if m in study.curves] or study.curves)
+    narrower = frames.subset(study, methods=[m for m in methods if m in study.curves] or study.curves)
     reading.require_runs(narrower, (SUMMARY, f"curve/{SUMMARY}"))
     return narrower
 
@@ -192,8 +190,8 @@ def _draw(
     panels: Sequence[Panel], study: StudyFile, stars: bool = False, sharey: bool = False
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel each. stars: at the highest point of a curve; sharey: one scale for all."""
-    shown = dict.fromkeys((block, benchmark, m) for block, benchmark, methods, _ in panels for m in methods)
-    frame = pd.concat([_rows(*place, study) for place in shown], ignore_index=True)
+    places = dict.fromkeys((block, benchmark, m) for block, benchmark, methods, _ in panels for m in methods)
+    frame = pd.concat([_rows(*place, study) for place in places], ignore_index=True)
     star = "".join(text.words("star")) + " " if stars else ""
     samples = " or ".join(map(str, sorted(set(frame["samples"]))))
     caption = frames.caption(study, "test_curves", samples=samples, star=star)
@@ -201,10 +199,10 @@ def _draw(
     for axes, (block, benchmark, methods, title) in zip(axes_of, panels, strict=True):
         here = frames.of_block(frame, block, benchmark=benchmark)
         for method in methods:
-            rows = frames.of(here, method=method)
-            values, drawn = rows[["accuracy", "low", "high"]].to_numpy().T, look(block, method)
-            style.band(axes, rows["step"], values, len(methods), label=block.plain_title(method), **drawn)
-            colour = drawn["color"]
+            rows = frames.select(here, method=method)
+            values, line = rows[["accuracy", "low", "high"]].to_numpy().T, look(block, method)
+            style.band(axes, rows["step"], values, len(methods), label=block.plain_title(method), **line)
+            colour = line["color"]
             axes.plot(rows["step"], rows.filter(like="seed_"), color=colour, linewidth=0.5, alpha=0.7, zorder=2)
             if stars:
                 best = rows[rows["highest"]]
@@ -218,11 +216,9 @@ def _draw(
 
 # ------------------------------------------------------------------------------------------------ several samples
 
-#: the numbers of samples, where an evaluation has as many
+#: values of k, as far as an evaluation has as many samples
 TRIES = (1, 2, 4, 8, 16, 32)
-
-
-#: more panels than these would be too small to read: a panel a block shows the average over its benchmarks then
+#: the most panels that can be read; if there are more benchmarks, each block has one panel with their average
 MOST_PANELS = 3
 
 
@@ -287,14 +283,14 @@ def differences(axes: Axes, rows: pd.DataFrame, block: Block, along: str) -> Non
     if rows.empty:
         return
     places = {value: i for i, value in enumerate(sorted(set(rows[along])))}
-    drawn = rows.groupby("method", sort=False)
+    methods = rows.groupby("method", sort=False)
     axes.axhline(0, color=style.DARK, linewidth=0.8)
-    for i, (method, of) in enumerate(drawn):
+    for i, (method, of_method) in enumerate(methods):
         line = {"marker": ".", **look(block, str(method)), "markevery": None}
         label = "base model" if method == results.BASE else block.plain_title(str(method))
-        at = of[along].map(places) + 0.6 * ((i + 0.5) / drawn.ngroups - 0.5)
-        ends = of["difference_low"], of["difference_high"]
-        style.whiskers(axes, at, of["difference"], ends, "y", label=label, capsize=0, **line)
+        at = of_method[along].map(places) + 0.6 * ((i + 0.5) / methods.ngroups - 0.5)
+        ends = of_method["difference_low"], of_method["difference_high"]
+        style.whiskers(axes, at, of_method["difference"], ends, "y", label=label, capsize=0, **line)
     last = rows["difference"].where(rows[along] == max(places))
     low, high = (rows[f"difference_{end}"].where(rows["method"] != results.BASE, last) for end in ("low", "high"))
     axes.set_ylim(min(0, low.min()) - 1, max(0, high.max()) + 1)

@@ -15,7 +15,7 @@ from bapo.errors import UserError
 RUN = ["task", "model", "method", "seed"]
 
 
-def part(study: StudyFile, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> StudyFile:
+def subset(study: StudyFile, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> StudyFile:
     """Return the runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
 
     Of a study with none of the tasks, or none of the methods (a log of another project), all is shown. Raises UserError
@@ -60,16 +60,16 @@ def smoothed(study: StudyFile, measures: Sequence[str]) -> tuple[pd.DataFrame, s
     return frame, f", centred moving average over {window} steps" if window > 1 else ""
 
 
-def of(frame: pd.DataFrame, **chosen: object) -> pd.DataFrame:
+def select(frame: pd.DataFrame, **values: object) -> pd.DataFrame:
     """Return the rows of a frame whose columns have these values."""
-    for column, value in chosen.items():
+    for column, value in values.items():
         frame = frame[frame[column] == value]
     return frame
 
 
-def of_block(frame: pd.DataFrame, block: Block, **chosen: object) -> pd.DataFrame:
-    """Return the rows of a block, as :func:`of`."""
-    return of(frame, task=block.task, model=block.model, **chosen)
+def of_block(frame: pd.DataFrame, block: Block, **values: object) -> pd.DataFrame:
+    """Return the rows of a block, as :func:`select`."""
+    return select(frame, task=block.task, model=block.model, **values)
 
 
 def seed_words(blocks: Sequence[Block]) -> str:

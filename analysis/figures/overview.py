@@ -16,7 +16,7 @@ from analysis import paper, reading, results, statistics, style, text
 from analysis.results import AVERAGE
 from analysis.study import Block, StudyFile, evaluated
 
-#: fewer kinds of base model say nothing of how much they differ
+#: the fewest kinds of base model that are pooled: fewer say nothing of how much they differ
 FEWEST = 3
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
@@ -59,10 +59,10 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
 
     rows = []
     for _, group in groupby(sorted((row for _, row in best.values()), key=place), place):
-        of = list(group)
-        rows += of
-        for benchmarks in dict.fromkeys(row["benchmarks"] for row in of):
-            alike = [row for row in of if row["benchmarks"] == benchmarks and row["estimate"].se > 0]
+        here = list(group)
+        rows += here
+        for benchmarks in dict.fromkeys(row["benchmarks"] for row in here):
+            alike = [row for row in here if row["benchmarks"] == benchmarks and row["estimate"].se > 0]
             rows += [_pooled(alike)] if len(alike) >= FEWEST else []
     return pd.DataFrame(rows).drop(columns=["estimate", "benchmarks"], errors="ignore")
 
@@ -123,8 +123,8 @@ def write(studies: Sequence[StudyFile], out: Path, stem: str = STEM, night: bool
 def _figure(frame: pd.DataFrame) -> Figure:
     of_pair = [PAIRS[pair] for pair in zip(frame["method"], frame["reference"], strict=True)]
     headings = pd.Series([heading for heading, _ in of_pair])
-    shown = list(dict.fromkeys(headings))
-    places = frame.index + 1.4 * headings.map(shown.index) + 1  # a heading stands above its rows
+    distinct = list(dict.fromkeys(headings))
+    places = frame.index + 1.4 * headings.map(distinct.index) + 1  # a heading stands above its rows
     fig, [axes] = style.grid(" ".join(text.words("overview")), 1, 1, 0.9 + 0.17 * places.max())
     ink, background = rcParams["text.color"], rcParams["axes.facecolor"]
     axes.axvline(0, color=rcParams["axes.edgecolor"], linewidth=0.8, zorder=1)
@@ -135,7 +135,7 @@ def _figure(frame: pd.DataFrame) -> Figure:
             look: dict[str, Any] = {"capsize": 0, "color": colour, "fmt": mark, "linewidth": linewidth}
             style.whiskers(axes, rows["points"], places[rows.index], (rows["low"], rows["high"]), **look)
     axes.plot(frame["paper"], places, linestyle="", marker="D", markersize=5, markerfacecolor="none", color=ink)
-    for heading in shown:
+    for heading in distinct:
         axes.annotate(
             heading,
             (0, places[headings == heading].min() - 0.9),

@@ -112,9 +112,6 @@ class PrintedBlock(BaseModel):
         return (of - reference) / (reference - base)
 
 
-# ------------------------------------------------------------------------------------------------ statements
-
-
 @dataclass(frozen=True)
 class Published:
     """The blocks of Table 1, and ``setup.yaml``, which says itself what stands in it."""

@@ -7,6 +7,7 @@ has several bases of a kind, a difference is also pooled over them, with the bas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,15 +80,12 @@ def changes(block: Block, reference: str) -> dict[str, Sequence[str]]:
     for method, theirs in first.items():
         other = ours and theirs.get("method.algorithm") != ours.get("method.algorithm")
         changed[method] = ["another algorithm"] * bool(other) + [
-            f"{key.removeprefix('method.')}: {table3.shown(value)} -> {table3.shown(theirs[key])}"
+            f"{key.removeprefix('method.')}: {table3.as_text(value)} -> {table3.as_text(theirs[key])}"
             for key, value in ours.items()
             if key.split(".")[0] in COMPARED and key not in (*table3.NAMES, "method.algorithm")
             if key in theirs and theirs[key] != value
         ]
     return changed
-
-
-# ------------------------------------------------------------------------------------------------ as text
 
 
 def table(block: Block, rows: ByMethod) -> Table:
@@ -96,11 +94,11 @@ def table(block: Block, rows: ByMethod) -> Table:
     reference = averages[0]["reference"]
     title = rows[reference][AVERAGE]["title"].lstrip("+") if reference in rows else reference
     lines = []
-    for of, row in zip(rows.values(), averages, strict=True):
+    for by_benchmark, row in zip(rows.values(), averages, strict=True):
         line = {"Method": row["title"]}
         for name, column in results.columns(block):
-            spread = text.number(of[name]["seed_sd"], missing="")
-            line[column] = text.percent(*text.ends(of[name])) + (f" (sd {spread})" if spread else "")
+            spread = text.number(by_benchmark[name]["seed_sd"], missing="")
+            line[column] = text.percent(*text.ends(by_benchmark[name])) + (f" (sd {spread})" if spread else "")
         none = "reference" if row["method"] == reference else text.MISSING
         line[f"Avg minus {title}"] = text.change(*text.ends(row, "difference")) if row["against"] else none
         line["p (Holm)"] = text.p_number(row["p_holm"])
@@ -108,10 +106,10 @@ def table(block: Block, rows: ByMethod) -> Table:
         line["% of GRPO's gain"] = text.change(*text.ends(row, "share"))
         if any(np.isfinite(each["paper_share"]) for each in averages):
             line["The paper's"] = text.signed(row["paper_share"])
-        listed = row["changed"]
-        more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
+        options = row["changed"]
+        more = [f"{len(options) - SHOWN_CHANGES} more in the csv"] if len(options) > SHOWN_CHANGES else []
         line |= {name: text.number(row.get(name)) for name in ("X2", "X3")}
-        lines.append(line | results.cost_cells(row) | {"Changed": "; ".join([*listed[:SHOWN_CHANGES], *more])})
+        lines.append(line | results.cost_cells(row) | {"Changed": "; ".join([*options[:SHOWN_CHANGES], *more])})
     below = [] if reference in rows else [f"The study has no run of {reference}, so nothing is compared."]
     below += [
         f"{row['title'].lstrip('+')}: {seeds_of(row['short'])} ended at the limit of the steps, before the budget was "
@@ -203,7 +201,7 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
     runs = {m: [rows[b][m][AVERAGE] for b in blocks if m in rows[b]] for m in rows[blocks[0]] if m != BASE}
     shared = {m: of for m, of in runs.items() if len(of) == len(blocks) and min(row["seeds"] for row in of) > 1}
     accuracy = {m: [100 * np.array(row["result"].mean(AVERAGE).seed_means) for row in of] for m, of in shared.items()}
-    numbers, cells = [], []
+    numbers, cells, whole = [], [], partial(text.number, digits=0)
     for method in accuracy if len(accuracy) > 1 and reference in accuracy else ():
         row: Row = {"task": "all", "model": f"{len(blocks)} tasks", "method": method, "benchmark": AVERAGE}
         row["title"], gained, each = shared[method][0]["title"], [], []
@@ -211,7 +209,7 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
             starts = [rows[block][BASE][AVERAGE]["mean"] for block in blocks]
             each_start = zip(accuracy[method], accuracy[reference], starts, strict=True)
             gained = [
-                (own - start) / (other.mean() - start) for own, other, start in each_start if other.mean() > start
+                (ours - start) / (other.mean() - start) for ours, other, start in each_start if other.mean() > start
             ]
         if method != reference:
             sides = accuracy[method], accuracy[reference]
@@ -219,17 +217,13 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
             row |= _with_ends("improvement", statistics.stratified(statistics.probability_of_improvement, *sides))
         if len(gained) == len(blocks):
             row |= _with_ends("iqm", statistics.stratified(statistics.interquartile_mean, gained))
-        shares = [text.number(100 * float(share), 0) for share in each] or ["reference"] * len(blocks)
-        over = {"All tasks": text.change(*text.ends(row, "improvement"), _whole)}
-        over["Interquartile mean of the gain, %"] = text.change(*text.ends(row, "iqm"), _whole)
+        shares = [whole(100 * float(share)) for share in each] or ["reference"] * len(blocks)
+        over = {"All tasks": text.change(*text.ends(row, "improvement"), whole)}
+        over["Interquartile mean of the gain, %"] = text.change(*text.ends(row, "iqm"), whole)
         numbers.append(row)
         cells.append({"Method": row["title"]} | dict(zip(headers, shares, strict=True)) | over)
     title = f"Over tasks: runs above a run of {plain(rows[blocks[0]][reference][AVERAGE]['title'])}, percent"
     return [Table.of(title, cells, below=text.words("over_tasks", draws=statistics.DRAWS))] if cells else [], numbers
-
-
-def _whole(share: float) -> str:
-    return text.number(share, 0)
 
 
 def _with_ends(name: str, ends: tuple[float, float, float]) -> Row:

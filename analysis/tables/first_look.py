@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import results, style, text
 from analysis.figures import ablations, curves, frames
-from analysis.page import Page, Table, at_scale
+from analysis.page import Page, Table, heading
 from analysis.products import FIRST_LOOK, MAIN
 from analysis.results import AVERAGE, BASE, ByMethod, Row
 from analysis.study import Block, StudyFile, evaluated, plain, workflow_command
@@ -35,7 +35,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     ]
     header = ["Method", *(title for _, title in columns), "Rollouts"]
     first = next(iter(rows.values()))[AVERAGE]
-    named = {
+    fields = {
         **{key: first[key] for key in ("problems", "samples")},
         "note": study.note,
         "runs": len(study.cells),
@@ -44,8 +44,8 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         "command": workflow_command([MAIN], study.config),
     }
     meaning = _meaning(block, rows, results.pairs(frame[frame["benchmark"] == AVERAGE]))
-    below = [*meaning, *(line.rstrip() for line in text.words("first_look", **named))]
-    page = Page(at_scale("A first look", study.scale), [Table(block.title, header, cells, below=below)])
+    below = [*meaning, *(line.rstrip() for line in text.words("first_look", **fields))]
+    page = Page(heading("A first look", study.scale), [Table(block.title, header, cells, below=below)])
     write_text(out / MARKDOWN, f"{page.markdown()}\n![The same as a picture]({PICTURE})\n")
     _draw(block, rows, study, out / PICTURE)
     return [out / MARKDOWN, out / PICTURE]
@@ -53,9 +53,9 @@ def write(study: StudyFile, out: Path) -> list[Path]:
 
 def _block(study: StudyFile) -> Block:
     """Return the runs of the first look, as the workflow chooses them."""
-    chosen = order.first_look(study.cells)
-    block = next(b for b in study.blocks if (b.task, b.model) == (chosen[0].task, chosen[0].model))
-    methods = {m: tuple(cell for cell in runs if cell in chosen) for m, runs in block.methods.items()}
+    cells = order.first_look(study.cells)
+    block = next(b for b in study.blocks if (b.task, b.model) == (cells[0].task, cells[0].model))
+    methods = {m: tuple(cell for cell in runs if cell in cells) for m, runs in block.methods.items()}
     return replace(block, methods={m: runs for m, runs in methods.items() if runs})
 
 

@@ -29,15 +29,15 @@ PARTS = (
 )
 #: titles of the columns after the benchmarks
 AVERAGES, COSTS = ("Avg", "SE", "% of GRPO's gain"), ("Rollouts", "Type")
-#: columns of the frame that table1.csv lacks, and those that have another name in it
+#: columns of the frame that table1.csv lacks, and its names of others
 LEFT_OUT = r"^(result|against|reference|difference.*|over_base.*|paired_seeds|p|p_holm|margin|verdict|of_steps)$"
 NAMES = {"title": "method_title", "kind": "type"}
 #: (a, b): the comparisons that the paper's claims rest on, one sentence each below the table
 CLAIMS = (("bapo", "grpo"), ("bapo", "dapo"))
 #: methods whose gain over the base is stated
 LEARNERS = ("grpo", "dapo")
-#: columns of what is replayed: percent of the responses trained on that were stored before the step or are an
-#: expert's, steps in which some response was brought back, all steps; 0 steps where no run says
+#: columns about replay: percent of the trained responses that were stored before the step or are an expert's, steps
+#: with such a response, and all steps, which are 0 where no run says
 REPLAYS = ["replayed", "replaying_steps", "of_steps"]
 
 
@@ -65,8 +65,8 @@ def parts(rows: Mapping[Block, ByMethod], below: Mapping[Block, Sequence[str]]) 
     by_task: dict[str, list[Block]] = {}
     for block in rows:
         by_task.setdefault(block.task, []).append(block)
-    named = {task for _, tasks in PARTS for task in tasks}
-    others = [(of[0].task_title, (task,)) for task, of in by_task.items() if task not in named]
+    of_paper = {task for _, tasks in PARTS for task in tasks}
+    others = [(blocks[0].task_title, (task,)) for task, blocks in by_task.items() if task not in of_paper]
     for title, tasks in (*PARTS, *others):
         if halves := [by_task[task] for task in tasks if task in by_task]:  # a half is a task's blocks, one a model
             headers = [_header(half[0]) for half in halves]
@@ -87,8 +87,8 @@ def parts(rows: Mapping[Block, ByMethod], below: Mapping[Block, Sequence[str]]) 
 
 def _header(block: Block) -> list[tuple[str, str]]:
     """Return the title of each column, and the paper's where it has another, else ""."""
-    named = [(title, paper.stands_for(block, name)) for name, title in block.benchmarks]
-    return [("Method", ""), *named, *((title, "") for title in (*AVERAGES, *COSTS))]
+    benchmarks = [(title, paper.stands_for(block, name)) for name, title in block.benchmarks]
+    return [("Method", ""), *benchmarks, *((title, "") for title in (*AVERAGES, *COSTS))]
 
 
 def _lines(
@@ -114,10 +114,10 @@ def _cells(block: Block, rows: ByMethod) -> dict[str, tuple[list[PageCell], list
         ours += map(PageCell, (text.number(row["se"], 2), share, rollouts, row["kind"] or text.MISSING))
         if printed and printed.row(method):
             columns = [*(each["paper_benchmark"] for each in of.values()), "se", "rollouts", "type"]
-            shown = [printed.printed(method, column) or text.MISSING for column in columns]
-            shown.insert(-2, text.signed(row["paper_share"]))
+            numbers = [printed.printed(method, column) or text.MISSING for column in columns]
+            numbers.insert(-2, text.signed(row["paper_share"]))
             title = f"paper: {printed.title}" if method == BASE else "paper"
-            theirs = [PageCell(each, paper=True) for each in (title, *shown)]
+            theirs = [PageCell(each, paper=True) for each in (title, *numbers)]
         cells[method] = (ours, theirs)
     return cells
 
@@ -156,16 +156,16 @@ def _claim(block: Block, rows: ByMethod, pairs: pd.DataFrame, a: str, b: str) ->
     differences = {title: results.of_pair(pairs, block, a, b, name) for name, title in results.columns(block)}
     of_average = differences.pop("Avg")
     each = "; ".join(f"{t} {text.signed(d['difference'])} ({_interval(d)})" for t, d in differences.items())
-    named = {"difference": text.signed(of_average["difference"]), "interval": _interval(of_average)}
+    lead = {"difference": text.signed(of_average["difference"]), "interval": _interval(of_average)}
     ours, theirs = rows[a][AVERAGE], rows[b][AVERAGE]
     titles = {"a": plain(ours["title"]), "b": plain(theirs["title"])}
     verdict, p = _verdict(of_average, **titles), text.p_value(of_average["p_holm"])
-    lines = text.words("claim", **titles, verdict=verdict, each=each, **named, p=p)
+    lines = text.words("claim", **titles, verdict=verdict, each=each, **lead, p=p)
     if np.isfinite(ours["rollouts"]) and theirs["rollouts"] > 0:
         amounts = {"ours": text.thousands(ours["rollouts"]), "theirs": text.thousands(theirs["rollouts"])}
         lines += text.words("rollouts", times=ours["rollouts"] / theirs["rollouts"], b=titles["b"], **amounts)
-    if np.isfinite(lead := ours["paper"] - theirs["paper"]):
-        lines += text.words("paper", points=text.signed(lead, 2), model=ours["paper_model"])
+    if np.isfinite(printed := ours["paper"] - theirs["paper"]):
+        lines += text.words("paper", points=text.signed(printed, 2), model=ours["paper_model"])
     return " ".join(lines)
 
 
@@ -212,7 +212,7 @@ def notes(rows: Mapping[Block, ByMethod]) -> list[str]:
     }
     tuned = []
     for block in rows:
-        listed = [f"{block.plain_title(m)} ({', '.join(c[0].tuned)})" for m, c in block.methods.items() if c[0].tuned]
-        tuned += [f"{block.title}: {', '.join(listed)}"] if listed else []
+        methods = [f"{block.plain_title(m)} ({', '.join(c[0].tuned)})" for m, c in block.methods.items() if c[0].tuned]
+        tuned += [f"{block.title}: {', '.join(methods)}"] if methods else []
     keys = ["table1", "varies", "tuned" if tuned else "untuned", *(["printed"] if fields["models"] else [])]
     return text.words(*keys, **fields, rows="; ".join(tuned))

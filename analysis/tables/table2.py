@@ -67,17 +67,11 @@ def rows(block: Block, study: StudyFile) -> Iterator[dict[str, Any]]:
             }
 
 
-# ------------------------------------------------------------------------------------------------ the paper's
-
-
 def times(task: str) -> dict[str, tuple[str, str, float]]:
     """Return method -> (title, time as printed, ratio to GRPO's) of a task; {} where the paper has none."""
     rows = [row for entry in paper.read("table2")["tasks"] if entry["task"] == task for row in entry["rows"]]
     printed = {row["method"]: pd.Timedelta(row["time"].replace("d", "D")) for row in rows}
     return {r["method"]: (r["title"], r["time"], printed[r["method"]] / printed[REFERENCE]) for r in rows}
-
-
-# ------------------------------------------------------------------------------------------------ as text
 
 
 def amount(key: str, value: float) -> str:

@@ -12,14 +12,13 @@ from analysis.page import Page, Table
 from analysis.study import Block, StudyFile
 from analysis.text import flat
 
-#: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
+#: methods that may stand beside the paper's BAPO: the first of these that a block has, else its first method
 SUBJECTS = ("bapo", "bapo+corrected", "bapo_code")
 #: sections that say what a run means, and the fields in them that only name things
 SHARED = ("sampling", "train", "evaluation", "probe", "data", "model", "base")
 NAMES = ("method.name", "method.title", "method.kind", "model.title")
 #: sections shown in Markdown; the rest is in the CSV
 SHOWN = ("seed", "sampling", "train", "evaluation")
-
 #: method -> seed -> the flat configuration of the run
 Configurations = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
@@ -29,26 +28,23 @@ def configurations(block: Block) -> Configurations:
     return {m: {cell.seed: flat(reading.config(cell)) for cell in cells} for m, cells in block.methods.items()}
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
     if isinstance(value, bool) or value is None:
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(shown(v) for v in value) + "]"
+        return "[" + ", ".join(as_text(v) for v in value) + "]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def table(by_method: Configurations, chosen: Callable[[str], bool]) -> dict[str, dict[str, str]]:
-    """Return key -> method -> its value in the method's runs, of the keys that are chosen."""
-    values: dict[str, dict[str, str]] = {}
+def values(by_method: Configurations, select: Callable[[str], bool]) -> dict[str, dict[str, str]]:
+    """Return key -> method -> its value in the method's runs, of the keys that ``select`` takes."""
+    of_key: dict[str, dict[str, str]] = {}
     for method, configs in by_method.items():
-        for key in dict.fromkeys(k for c in configs.values() for k in c if chosen(k)):
-            each = dict.fromkeys(shown(c[key]) for c in configs.values() if key in c)
-            values.setdefault(key, {})[method] = ", ".join(each)
-    return values
-
-
-# ------------------------------------------------------------------------------------------------ the paper's table
+        for key in dict.fromkeys(k for c in configs.values() for k in c if select(k)):
+            each = dict.fromkeys(as_text(c[key]) for c in configs.values() if key in c)
+            of_key.setdefault(key, {})[method] = ", ".join(each)
+    return of_key
 
 
 def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, Any]]:
@@ -61,8 +57,8 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
     for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
         used = [(c[key], c) for c in methods[subject].values() if key in c]
-        others = {m: [shown(c[key]) for c in configs.values() if key in c] for m, configs in methods.items()}
-        ours = {shown(value) for value, _ in used} or {shown(None)}
+        others = {m: [as_text(c[key]) for c in configs.values() if key in c] for m, configs in methods.items()}
+        ours = {as_text(value) for value, _ in used} or {as_text(None)}
         rows.append(
             {
                 **block.keys(subject),
@@ -72,7 +68,7 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
                 "key": key or "",
                 "used": ", ".join(dict.fromkeys(_named(entry, v, c) for v, c in used))
                 or entry.get("note", "not in the configuration"),
-                "differs": any(shown(_effective(entry, v, c)) != shown(entry["value"]) for v, c in used),
+                "differs": any(as_text(_effective(entry, v, c)) != as_text(entry["value"]) for v, c in used),
                 "others": "; ".join(f"{m}: {', '.join(dict.fromkeys(v))}" for m, v in others.items() if set(v) - ours),
             }
         )
@@ -82,8 +78,8 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
 def _named(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> str:
     """Return the value, or in its place what a null there means, with the fields that it names filled in."""
     if value is None and "unset" in entry:
-        return re.sub(r"\{([\w.]+)\}", lambda m: shown(config.get(m[1])), entry["unset"])
-    return shown(value)
+        return re.sub(r"\{([\w.]+)\}", lambda m: as_text(config.get(m[1])), entry["unset"])
+    return as_text(value)
 
 
 def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> Any:
@@ -94,18 +90,12 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
     return config[field] * share
 
 
-# ------------------------------------------------------------------------------------------------ every option
-
-
 def shared(values: Mapping[str, str]) -> str:
     """Return the value of most methods, and which have another: "16 (bapo: 32)". values: by method."""
     by_value = {value: [m for m, theirs in values.items() if theirs == value] for value in values.values()}
     most = max(by_value, key=lambda value: len(by_value[value]))
     rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
     return f"{most} ({'; '.join(rest)})" if rest else most
-
-
-# ------------------------------------------------------------------------------------------------ files
 
 
 def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]]) -> Iterator[Table]:
@@ -116,11 +106,11 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
     ]
     title = f"{block.title}: {titles[rows[0]['method']]} beside the paper's Table 3"
     yield Table(title, header, cells, "llllll")
-    options = table(by_method, lambda key: key.startswith("method.") and key not in NAMES)
+    options = values(by_method, lambda key: key.startswith("method.") and key not in NAMES)
     cells = [[key.removeprefix("method."), *(of.get(m, "") for m in by_method)] for key, of in options.items()]
     header, align = ["Option", *titles.values()], "l" * (1 + len(by_method))
     yield Table(f"{block.title}: every method's own options", header, cells, align)
-    fields = {key: shared(of) for key, of in table(by_method, lambda key: key.split(".")[0] in SHOWN).items()}
+    fields = {key: shared(of) for key, of in values(by_method, lambda key: key.split(".")[0] in SHOWN).items()}
     idle = "evaluation.vllm." if "vllm" not in fields.get("evaluation.backend", "") else "-"  # its options say nothing
     cells = [[key, value] for key, value in fields.items() if not key.startswith(idle)]
     yield Table(f"{block.title}: sampling, training with its budget, and evaluation", ["Field", "Value"], cells, "ll")
@@ -131,7 +121,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     read = {b: configurations(b) for b in study.blocks}
     rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}
     every = [
-        {**b.keys(m), "seed": seed, "key": key, "value": shown(value)}
+        {**b.keys(m), "seed": seed, "key": key, "value": as_text(value)}
         for b, by_method in read.items()
         for m, configs in by_method.items()
         for seed, config in configs.items()

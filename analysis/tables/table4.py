@@ -16,7 +16,7 @@ from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 
-#: written beside real sets by the data job: rows read of each split, and problems kept
+#: the data job's report beside real sets: the rows that it read of each split, and the problems that it kept
 REPORT = "cleaning.json"
 #: header of the Markdown table -> a cell, from a row of the CSV file
 COLUMNS = {
@@ -82,9 +82,6 @@ def _digest(images: Any) -> str:
     return hashlib.sha256(content).hexdigest() if content else ""
 
 
-# ------------------------------------------------------------------------------------------------ one task
-
-
 def source(data: dict[str, Any], split: str) -> str:
     """Return where a split's problems come from: the hub's set and its commit, or our generator and its seed."""
     if split not in data.get("split_sizes", {}):
@@ -141,9 +138,6 @@ def overlaps(block: Block, every: Mapping[str, pd.DataFrame]) -> Iterator[dict[s
         same = {f"same_{c}": b[c].isin(a[c]).sum() if c in a and c in b else None for c in ("id", "content", "form")}
         if any(same.values()) or first == TRAINED_ON:
             yield {"task": block.task, "first": first, "second": second, "rows_of_second": len(b), **same}
-
-
-# ------------------------------------------------------------------------------------------------ files
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:
