@@ -30,8 +30,8 @@ SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")
 class Made:
     """What a command did.
 
-    files: what it wrote, each with a record of its origin; read: the files that it was made from; text: what it prints;
-    status: its exit status.
+    files: what it wrote, each of which gets a record of how it was made; read: the files that it was made from; text:
+    what it prints; status: its exit status.
     """
 
     files: Sequence[Path] = ()

@@ -118,8 +118,8 @@ class ProgressLine(logging.Handler):
     def __init__(self, usual: logging.StreamHandler[Any], total: int, title: Callable[[str], str]) -> None:
         super().__init__()
         self.usual, self.done, self.total, self.title = usual, 0, total, title
-        self.shown, self.interrupted = 0.0, False
-        self.begun, self.running = time.monotonic(), dict[int, LogRecord]()
+        self.last_line, self.interrupted = 0.0, False
+        self.start, self.running = time.monotonic(), dict[int, LogRecord]()
         self.console = Console(file=usual.stream, force_terminal=usual.stream.isatty(), highlight=False)
         self.live = None
         if usual.stream.isatty() and not self.console.is_dumb_terminal:
@@ -129,24 +129,24 @@ class ProgressLine(logging.Handler):
 
     def emit(self, record: LogRecord) -> None:
         """Count what Snakemake says, and hand on the rest."""
-        job: Any = record
+        fields: Any = record
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
-            self.running[job.jobid] = record
+            self.running[fields.jobid] = record
         elif event == LogEvent.JOB_FINISHED:
-            self._ended(self.running.pop(job.job_id, None))
+            self._ended(self.running.pop(fields.job_id, None))
         elif event == LogEvent.PROGRESS:
-            self.done, self.total = job.done, job.total
-            if self.live is None and time.monotonic() - self.shown >= INTERVAL:
+            self.done, self.total = fields.done, fields.total
+            if self.live is None and time.monotonic() - self.last_line >= INTERVAL:
                 self._say(self.words())
-                self.shown = time.monotonic()
+                self.last_line = time.monotonic()
         if event in HIDDEN or record.msg == CHOICE or self.interrupted:
             return
         self.interrupted = str(record.msg).startswith(INTERRUPTED)
         self.usual.handle(record)
         if event == LogEvent.JOB_ERROR:
-            self.running.pop(job.jobid, None)
-            for log in map(Path, job.log):
+            self.running.pop(fields.jobid, None)
+            for log in map(Path, fields.log):
                 lines = log_end(log, SHOWN) if log.exists() else ["the job wrote no log"]
                 self._say(Text("\n".join([f"The end of {log}:", *(f"    {line}" for line in lines)])))
 
@@ -168,7 +168,7 @@ class ProgressLine(logging.Handler):
         """Return the line of this moment. The time left assumes the pace so far."""
         words = f"{self.done} of {self.total} jobs done"
         if self.done:
-            seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
+            seconds = (time.monotonic() - self.start) / self.done * (self.total - self.done)
             words += f", about {minutes(seconds)} left"
         now = [f"{self._of(job)} ({duration(time.time() - job.created)})" for job in list(self.running.values())]
         words += f"; now {'; '.join(now[:2])}" if now else ""

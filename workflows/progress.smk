@@ -120,7 +120,7 @@ def closing_message():
     there = [f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists()]
     from analysis.text import duration
 
-    took = [f"This took {duration(time.monotonic() - line.begun)}." for line in SHOWN[:1]]
+    took = [f"This took {duration(time.monotonic() - line.start)}." for line in SHOWN[:1]]
     return "\n".join([*there[:3], *took])
 
 

@@ -134,7 +134,7 @@ def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
 
 
 @cache
-def _drawn(curves: Curves, measure: str) -> np.ndarray:
+def _bootstrap(curves: Curves, measure: str) -> np.ndarray:
     """Return a measure of each draw of the seeds as a fraction [DRAWS]; curves with the same seeds have the same draws.
 
     They are kept, because the fits take nearly all of the time and a reference stands in many comparisons.
@@ -151,9 +151,9 @@ def estimate(curves: Curves, minus: Curves | None, measure: str) -> Estimate:
     """
     if minus is not None and minus.seeds != curves.seeds:
         raise UserError("two fits are compared by the same seeds; their runs have others")
-    mean, draws = curves.measure(measure), _drawn(curves, measure)
+    mean, draws = curves.measure(measure), _bootstrap(curves, measure)
     if minus is not None:
-        mean, draws = mean - minus.measure(measure), draws - _drawn(minus, measure)
+        mean, draws = mean - minus.measure(measure), draws - _bootstrap(minus, measure)
     return Estimate(mean, float(np.std(draws, ddof=1)), len(curves.seeds) - 1)
 
 

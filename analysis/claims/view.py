@@ -117,8 +117,8 @@ class ClaimView:
 
     def admissions(self, method: str) -> list[dict[str, Any]]:
         """Return X2's admission beside that of an unchanged policy (:func:`analysis.beyond.admission.admissions`)."""
-        cells, read = self.block.methods[method], partial(admission.of_method, self.block, method, self.study)
-        return self._once("admissions", cells, lambda: admission.admissions(read()))
+        runs = partial(admission.of_method, self.block, method, self.study)
+        return self._once("admissions", self.block.methods[method], lambda: admission.admissions(runs()))
 
     def probes(self, method: str, probed: str) -> Probes:
         """Return the probes of a method on the set ``probed``.

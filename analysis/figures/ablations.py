@@ -62,11 +62,9 @@ def figure10_online_filters(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
             axes.set_ylabel(MEASURES[measure])
             axes.set_title(f"{block.task_title}\n{block.model_title}")
             if measure == HELD_OUT and "bapo" in block.methods:
-                mean, look = (
-                    frames.select(here, method="bapo").groupby("step")["value"].mean(),
-                    style.method_line("bapo"),
-                )
-                axes.plot(mean.idxmax(), mean.max(), "*", color=look["color"], markersize=11, zorder=6)
+                mean = frames.select(here, method="bapo").groupby("step")["value"].mean()
+                colour = style.method_line("bapo")["color"]
+                axes.plot(mean.idxmax(), mean.max(), "*", color=colour, markersize=11, zorder=6)
         dots(right, block, ends[block], labels)
     parts = [part for b in study.blocks for part in (frames.of_block(frame, b), accuracy_rows(b, ends[b]))]
     return fig, pd.concat(parts, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})

@@ -26,7 +26,7 @@ STEPS = 4
 #: where the compared bins come from: two probes of one run, of two, or of the base in two runs
 WITHIN, ACROSS, UNCHANGED = "within a run", "across seeds", "unchanged base"
 MOVED, IMPROVED = "moved", "improved"
-#: origin of the bins -> the column of the share; the braces stand for what is counted
+#: where the bins come from -> the column of the share; the braces stand for what is counted
 COLUMNS = {WITHIN: "{}_within_run", ACROSS: "{}_across_seeds", UNCHANGED: "unchanged_base_across_seeds"}
 
 

@@ -37,7 +37,7 @@ def as_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def values(by_method: Configurations, select: Callable[[str], bool]) -> dict[str, dict[str, str]]:
+def option_values(by_method: Configurations, select: Callable[[str], bool]) -> dict[str, dict[str, str]]:
     """Return key -> method -> its value in the method's runs, of the keys that ``select`` takes."""
     of_key: dict[str, dict[str, str]] = {}
     for method, configs in by_method.items():
@@ -106,11 +106,11 @@ def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]])
     ]
     title = f"{block.title}: {titles[rows[0]['method']]} beside the paper's Table 3"
     yield Table(title, header, cells, "llllll")
-    options = values(by_method, lambda key: key.startswith("method.") and key not in NAMES)
+    options = option_values(by_method, lambda key: key.startswith("method.") and key not in NAMES)
     cells = [[key.removeprefix("method."), *(of.get(m, "") for m in by_method)] for key, of in options.items()]
     header, align = ["Option", *titles.values()], "l" * (1 + len(by_method))
     yield Table(f"{block.title}: every method's own options", header, cells, align)
-    fields = {key: shared(of) for key, of in values(by_method, lambda key: key.split(".")[0] in SHOWN).items()}
+    fields = {key: shared(of) for key, of in option_values(by_method, lambda key: key.split(".")[0] in SHOWN).items()}
     idle = "evaluation.vllm." if "vllm" not in fields.get("evaluation.backend", "") else "-"  # its options say nothing
     cells = [[key, value] for key, value in fields.items() if not key.startswith(idle)]
     yield Table(f"{block.title}: sampling, training with its budget, and evaluation", ["Field", "Value"], cells, "ll")
