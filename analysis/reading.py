@@ -144,15 +144,15 @@ def kind_of_base(block: Block) -> str:
     return json.dumps(kind, sort_keys=True)
 
 
-def kinds(study: StudyFile, known: bool = False) -> dict[str, list[Block]]:
+def kinds(study: StudyFile, only_known: bool = False) -> dict[str, list[Block]]:
     """Return the blocks that have runs, by task and kind of base model.
 
-    known: leave out the blocks whose runs do not say of which kind their base is.
+    only_known: leave out the blocks whose runs do not say of which kind their base is.
     """
     blocks: dict[str, list[Block]] = {}
     for block in (block for block in study.blocks if block.methods):
         kind = kind_of_base(block)
-        if kind or not known:
+        if kind or not only_known:
             blocks.setdefault(f"{block.task} {kind or block.model}", []).append(block)
     return blocks
 

@@ -129,7 +129,7 @@ def over_bases(study: StudyFile, rows: Mapping[Block, ByMethod]) -> tuple[list[T
     A method has a row where it shares training seeds with the reference from every base. rows: of :func:`compare`.
     """
     tables, numbers = [], []
-    for blocks in (blocks for blocks in reading.kinds(study, known=True).values() if len(blocks) > 1):
+    for blocks in (blocks for blocks in reading.kinds(study, only_known=True).values() if len(blocks) > 1):
         each = [rows[block] for block in blocks]
         methods = [m for m in each[0] if all(m in of and of[m][AVERAGE]["paired_seeds"] > 0 for of in each)]
         if not methods:
