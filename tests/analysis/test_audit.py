@@ -49,9 +49,8 @@ def test_statements_of_the_paper(findings: list[Finding]) -> None:
     assert round(budget.numbers["implied_steps"]) == 331 and budget.numbers["steps"] == 471
     assert "965k" in budget.text
     assert {round(f.numbers["ratio"], 2) for f in of(findings, "ratio")} == {2.62, 2.84}
-    assert len(of(findings, "same quantity")) == 3 and not of(
-        findings, "same quantity", "test problems"
-    )  # 901 = 300 + 601
+    assert len(of(findings, "same quantity")) == 3
+    assert not of(findings, "same quantity", "test problems")  # 901 = 300 + 601
     (constants,) = of(findings, "theorem", "K1 = ")
     assert round(constants.numbers["K1"], 3) == round(constants.numbers["K2"], 3) == 2.024
     (premise,) = of(findings, "theorem", "eq. 30")

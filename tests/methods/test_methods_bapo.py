@@ -312,9 +312,8 @@ def test_ratio_and_kl_are_to_the_stored_log_probabilities():
     method = bapo(kl_coef=0.1, entropy_coef=0.0, dual_clip=0)
     assert method.config.kl_to == "rollout" and not method.needs_reference and not method.needs_step_policy
     now, stored = [[0.55, 0.5], [0.25, 0.5]], [[0.5, 0.5], [0.5, 0.25]]
-    given = loss_inputs(
-        now, stored, [1.0, -1.0], second_part=[False, True], reference=[[1e-4] * 2] * 2
-    )  # not looked at
+    unread = [[1e-4] * 2] * 2  # the reference's probabilities
+    given = loss_inputs(now, stored, [1.0, -1.0], second_part=[False, True], reference=unread)
     loss, metrics = method.loss(given)
     # ratios 1.1, 1 | 0.5, 2: surrogate -1.1, -1 | 0.8 (clipped), 2
     # KL alpha/pi - 1 - log(alpha/pi): 10/11: 0.004401, 0 | 2: 0.306853, 0.5: 0.193147

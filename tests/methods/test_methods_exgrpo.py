@@ -137,9 +137,8 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     assert sampler.scored == [("a", [0, 1, 2, 3])]
     batch = method.build_batch(5, [solved(p.id, 2, 5, texts=range(20, 28)) for p in prompts], sampler)
     mixed = batch.groups[0]
-    assert (
-        ids(batch.groups) == ["a", "x", "y", "z"] and mixed.origin == FRESH and batch.metrics["replayed_responses"] == 1
-    )
+    assert ids(batch.groups) == ["a", "x", "y", "z"] and mixed.origin == FRESH
+    assert batch.metrics["replayed_responses"] == 1
     assert mixed.off_policy.tolist() == [False] * 7 + [True] and all(g.off_policy is None for g in batch.groups[1:])
     assert mixed.rewards.tolist() == [1, 1, 0, 0, 0, 0, 0, 1] and mixed.samples.tokens[7].tolist() == [2, 5]
     # its own log-probabilities, of the step that sampled it, whose policy is the group's oldest
@@ -200,9 +199,7 @@ def test_the_clip_goes_with_the_batch_after_the_one_that_starts_replay():
 
 def test_the_penalty_to_the_reference_and_the_metrics_are_of_fresh_responses():
     given = inputs(1)
-    given.reference_logprobs = (
-        given.logprobs.detach() + given.second_part[:, None]
-    )  # another one for the replayed alone
+    given.reference_logprobs = given.logprobs.detach() + given.second_part[:, None]  # differs for the replayed alone
     given.recorded = ~given.second_part
     held, plain = exgrpo(kl_to="reference", kl_coef=0.5, entropy_coef=0.0), exgrpo(entropy_coef=0.0)
     loss, metrics = held.loss(given)

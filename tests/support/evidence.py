@@ -91,9 +91,7 @@ def _differences(table: Table, made: Table) -> Iterator[str]:
         if not alike:
             yield f"no row {label}; there are {[row[0] for row in rows]}"
             continue
-        made_row = next(
-            (row for row in alike if row[1] == cells[0]), alike[-1]
-        )  # of several rows of a label, that with this cell
+        made_row = next((row for row in alike if row[1] == cells[0]), alike[-1])  # of several, that with this cell
         for title, shown in zip(columns[1:], cells, strict=True):
             if title in titles:
                 full = made_row[titles.index(title)]
@@ -127,6 +125,5 @@ def registered_late(about: Json, file: Path) -> list[str]:
     if not before:
         return [*found, f"{file.name} was committed after the first run started ({about['started']})"]
     asked = digest(git("show", f"{before[0]}:./{file.name}"))
-    return (
-        found if asked == about["asked"] else [*found, f"{file.name} asked something else when the first run started"]
-    )
+    late = f"{file.name} asked something else when the first run started"
+    return found if asked == about["asked"] else [*found, late]

@@ -75,10 +75,8 @@ def simulated(better: float, generator: np.random.Generator, problems: int = 60,
 @pytest.mark.parametrize("better", [0.0, 0.2])
 def test_the_best_on_test_gains_by_luck_and_the_halves_do_not(better: float) -> None:
     generator = np.random.default_rng(5)
-    rules = [choice.measure({"a": simulated(better, generator)}, None, range(1, 7), splits=10) for _ in range(150)]
-    test, halves = (
-        np.array([choice.gain(found, rule).mean for found in rules]) for rule in (choice.TEST, choice.HALVES)
-    )
+    draws = [choice.measure({"a": simulated(better, generator)}, None, range(1, 7), splits=10) for _ in range(150)]
+    test, halves = (np.array([choice.gain(draw, rule).mean for draw in draws]) for rule in (choice.TEST, choice.HALVES))
     error = halves.std() / len(halves) ** 0.5
     assert halves.mean() == pytest.approx(better, abs=0.01) and (test >= 0).all()
     if not better:

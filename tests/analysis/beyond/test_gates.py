@@ -21,6 +21,7 @@ from bapo.validate import parse_yaml
 
 #: accuracy of the base, and of two methods with three seeds
 BASE, GRPO, BAPO = 0.25, (0.5, 0.5, 0.75), (0.75, 0.5, 1.0)
+LEAD = {"of": "bapo", "minus": "grpo"}
 GATE = {"says": "GRPO learns", "measure": "gain", "of": "grpo", "must": ["mean >= 15"]}
 
 
@@ -120,13 +121,10 @@ OF_BASES = {
     [
         # eighths of a problem's samples, in one and in two
         ({"measure": "accuracy", "of": "grpo", "minus": "base"}, [[2, 2], [1, 1]]),
-        ({"measure": "accuracy", "problems": "a", "of": "bapo", "minus": "grpo"}, [[2, 0], [1, 3]]),
-        ({"measure": "accuracy", "of": "bapo", "minus": "grpo"}, [[2, 0], [1, 3]]),
+        ({"measure": "accuracy", "problems": "a", **LEAD}, [[2, 0], [1, 3]]),
+        ({"measure": "accuracy", **LEAD}, [[2, 0], [1, 3]]),
         ({"measure": "gain", "of": "grpo"}, [[2, 2], [1, 1]]),
-        (
-            {"measure": "accuracy", "of": "bapo", "minus": "grpo", "less": {"of": "grpo", "minus": "whole"}},
-            [[1, -1], [1, 3]],
-        ),
+        ({"measure": "accuracy", **LEAD, "less": {"of": "grpo", "minus": "whole"}}, [[1, -1], [1, 3]]),
     ],
 )
 def test_where_the_base_is_the_unit_bases_and_problems_are_both_random(
@@ -234,10 +232,8 @@ def test_the_page_says_first_what_the_study_can_say(
     asked = with_rules(tmp_path, monkeypatch, gates=[{**GATE, "must": [must]}], decisions=[decision])
     csv, page, _ = gates.write(asked, tmp_path / "out")
     assert pd.read_csv(csv)["verdict"].tolist() == verdicts
-    first = (
-        "Every positive control passed" if verdicts[0] == "passed" else "This setup cannot test the claim that it helps"
-    )
-    assert page.read_text().splitlines()[2].startswith(f"- {first}")
+    first = {"passed": "Every positive control passed", "failed": "This setup cannot test the claim that it helps"}
+    assert page.read_text().splitlines()[2].startswith(f"- {first[verdicts[0]]}")
 
 
 def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

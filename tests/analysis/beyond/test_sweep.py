@@ -21,9 +21,8 @@ from bapo.store.files import SUMMARY
 def plane(tmp_path: Path) -> Path:
     """v matters (0.4, 0.6, 0.5); m spreads the two seeds, the other way round for m = 3, and does not."""
     accuracy, shift = {1: 0.4, 5: 0.6, 10: 0.5}, {1: 0.01, 2: 0.01, 3: -0.01}
-    trials = [
-        {"drawn": {"v": v, "m": m}, "seeds": table(accuracy[v] + 0.001 * m, shift[m])} for v in accuracy for m in shift
-    ]
+    cells = [(v, m) for v in accuracy for m in shift]
+    trials = [{"drawn": {"v": v, "m": m}, "seeds": table(accuracy[v] + 0.001 * m, shift[m])} for v, m in cells]
     return sweep(tmp_path, {"v": [1, 5, 10], "m": [1, 2, 3]}, trials)
 
 
@@ -52,10 +51,8 @@ def test_the_region_is_one_standard_error_of_the_best_and_above_the_reference(tm
     # by hand: problems' spread 0.02 * sqrt(6) around the mean, so SE^2 = 0.0004 * 6 / 8; seeds 0.01 apart from the
     # mean add 0.0002 / 2 and no interaction
     assert loaded.complete[0].estimate.se == pytest.approx((0.0004 * 6 / 8 + 0.0002 / 2) ** 0.5)
-    assert [t.trial.drawn["v"] for t in loaded.complete if loaded.in_region(t)] == [
-        1,
-        2,
-    ]  # 0.5 is above GRPO's 0.385, but not near the best
+    # 0.5 is above GRPO's 0.385, but not near the best
+    assert [t.trial.drawn["v"] for t in loaded.complete if loaded.in_region(t)] == [1, 2]
     assert loaded.reference.mean() == pytest.approx(0.385)
     low = load(sweep(tmp_path / "low", {"v": [1]}, [{"drawn": {"v": 1}, "seeds": table(0.3)}]))
     assert not low.in_region(low.complete[0])  # the best itself is below the reference

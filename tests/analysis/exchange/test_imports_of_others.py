@@ -109,6 +109,7 @@ TRL_CONSOLE = (
     "{'reward': 0.75, 'rewards/format/mean': 0.5}\n{'train_runtime': 9.5}\n"
 )
 VERL_WORDS = "step:4 - critic/score/mean:0.25 - val-aux/num turns/mean:None - actor/skipped:True - actor/kl_loss:None\n"
+LINES = '{"step": 1, "reward": 1, "a": "\u2028"}\r{"step": 2, "reward": 0}'
 OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
 
 
@@ -116,25 +117,10 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
     ("name", "text", "metric", "steps", "rewards", "refused", "said"),
     [
         ("panel.csv", WANDB_CSV, None, [5, 15], [0.25, 0.75], [], "reward: reward, 2 steps, 0.25 at step 5"),
-        (
-            "Panel.CSV",
-            f"\ufeff{WANDB_CSV}",
-            None,
-            [5, 15],
-            [0.25, 0.75],
-            [],
-            "2 steps, 0.25 at step 5",
-        ),  # as Excel does
+        # as Excel does
+        ("Panel.CSV", f"\ufeff{WANDB_CSV}", None, [5, 15], [0.25, 0.75], [], "2 steps, 0.25 at step 5"),
         ("bom.jsonl", f"\ufeff{json.dumps(OTHERS)}", None, [1], [0.5], [], "1 steps"),
-        (
-            "lines.jsonl",
-            '{"step": 1, "reward": 1, "a": "\u2028"}\r{"step": 2, "reward": 0}',
-            None,
-            [1, 2],
-            [1.0, 0.0],
-            [],
-            "",
-        ),
+        ("lines.jsonl", LINES, None, [1, 2], [1.0, 0.0], [], ""),
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),

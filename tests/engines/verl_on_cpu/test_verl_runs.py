@@ -201,15 +201,7 @@ def test_bapo_on_several_ranks_goes_on_behind_kill_9(results: Path, base: Path, 
     run = Run(results, shutil.copytree(base, tmp_path / "torch"), *bapo)
     expected = run.expected()
     steps = expected[STEPS]
-    assert steps["rollout_version"].tolist() == [
-        0,
-        1,
-        1,
-        3,
-        3,
-        5,
-        5,
-    ]  # v = 2: the checkpoint holds what step 5 samples with
+    assert steps["rollout_version"].tolist() == [0, 1, 1, 3, 3, 5, 5]  # v = 2: step 5 samples with what is saved
     assert steps["reevaluated_prompts"].tolist()[1] > 0  # m = 2
     assert steps["high_buffer"][3] > 0 and steps["x3"][4] > 0  # replayed after the checkpoint, stored before it
     kill_behind(run.start(), run.saved(4))
