@@ -23,10 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 #: what this account once fetched from the hub decides nothing, unless a folder of it is named
 os.environ["HF_HOME"] = os.environ.get("BAPO_TEST_HUB") or str(Path(__file__).parents[1] / ".pytest_cache" / "hub")
 #: the same examples on every machine, however busy it is
-SLOW = [HealthCheck.too_slow]
-settings.register_profile(
-    "suite", derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=SLOW
-)
+SAME = {"derandomize": True, "deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("suite", max_examples=60, **SAME)
 settings.load_profile("suite")
 #: a check by algebra is limited by its CPU time alone, so that a busy machine changes no verdict
 pool.shared().wall_seconds = 600.0

@@ -89,9 +89,8 @@ def test_interval_centred_at_the_step_policy(ratio, advantage, centre, loss, cli
 
 def test_lower_end_of_a_centred_interval_is_not_negative():
     # a negative "ratio" cannot occur; it only makes the lower end visible: max(0.1 - 0.2, 0) = 0, so -min(0.05, 0) = 0
-    loss, active = clipped_surrogate(
-        torch.tensor([[-0.05]]), torch.tensor([[-1.0]]), 0.2, 0.2, centre=torch.tensor([[0.1]])
-    )
+    ratio, advantage, centre = (torch.tensor([[x]]) for x in (-0.05, -1.0, 0.1))
+    loss, active = clipped_surrogate(ratio, advantage, 0.2, 0.2, centre=centre)
     assert loss.item() == 0.0 and active.item() == 1.0
 
 

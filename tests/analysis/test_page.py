@@ -27,10 +27,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(cell: object, written: str, tmp_path
 @pytest.mark.parametrize(
     ("title", "shown"),
     [
-        *(
-            (f"<{tag}", f"&lt;{tag}")
-            for tag in ("img src=x onerror=alert(1)>", "/td>", "!-- x", "script>", "br/>", "ub>")
-        ),
+        *((f"<{tag}", f"&lt;{tag}") for tag in ("img src=x onerror=a(1)>", "/td>", "!-- x", "script>", "br/>", "ub>")),
         ("![x](http://y)", r"!\[x\](http://y)"),
         ("[a](javascript:x)", r"[a\](javascript:x)"),
         ("[a](#b)", "[a](#b)"),  # of the ledger

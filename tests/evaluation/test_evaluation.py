@@ -131,9 +131,8 @@ def test_keeps_32_differing_samples_of_every_problem(world: World, evaluated: Ev
         assert (frame["seed"] == config.evaluation.seed).all()
         truths = dict(zip(ids, (r["ground_truth"] for r in problems["reward_model"]), strict=True))
         for row in frame.itertuples():
-            assert (row.correct, row.parsed, row.reason) == tasks.get("countdown").verify(
-                row.response, truths[row.problem_id]
-            )
+            verdict = tasks.get("countdown").verify(row.response, truths[row.problem_id])
+            assert (row.correct, row.parsed, row.reason) == verdict
         assert summary["benchmarks"][name]["problems"] == len(ids) == 6
         assert summary["benchmarks"][name]["samples"] == 32
     assert damaged_files(folder, summary["files"]) == []
@@ -166,9 +165,8 @@ def test_lm_eval_reports_the_mean_and_clustered_error_of_the_table(
 def test_samples_depend_on_the_seed_alone(world: World, evaluated: Evaluated, model: Any, tmp_path: Path) -> None:
     """Not on the batch size, the order and number of benchmarks, or the number of problems."""
     config, checkpoint = world
-    evaluate(
-        changed(config, evaluation__benchmarks=["cd4", "cd34"], evaluation__batch_size=64), checkpoint, tmp_path / "a"
-    )
+    other = changed(config, evaluation__benchmarks=["cd4", "cd34"], evaluation__batch_size=64)
+    evaluate(other, checkpoint, tmp_path / "a")
     for name in ("cd34", "cd4"):
         assert differing(table(tmp_path / "a", name), table(evaluated[0], name)) <= ROUNDING
     _, first = run_benchmark(model, benchmark(config), limit=2)

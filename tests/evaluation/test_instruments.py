@@ -84,23 +84,18 @@ def _truth(gold: str) -> str:
     return json.dumps({"answers": [gold], "format": "boxed"})
 
 
-@pytest.mark.parametrize(("response", "authors", "suite"), COUNTDOWN)
-def test_countdown_as_the_authors_score_it(response: str, authors: bool, suite: bool) -> None:
-    truth = grammar.to_ground_truth([3, 4, 5], 35, "answer")
-    found = [
-        grader.verify(response, truth).correct for grader in (instruments.Authors("countdown"), tasks.get("countdown"))
-    ]
-    assert found == [authors, suite]
-
-
 @pytest.mark.parametrize(
-    ("task", "gold", "response", "authors", "suite"),
-    [*(("mathematics", *row) for row in MATHEMATICS), *(("geometry", *row) for row in GEOMETRY)],
+    ("task", "truth", "response", "authors", "suite"),
+    [
+        *(("countdown", grammar.to_ground_truth([3, 4, 5], 35, "answer"), *row) for row in COUNTDOWN),
+        *(("mathematics", _truth(gold), *row) for gold, *row in MATHEMATICS),
+        *(("geometry", _truth(gold), *row) for gold, *row in GEOMETRY),
+    ],
 )
-def test_boxes_as_the_authors_score_them(task: str, gold: str, response: str, authors: bool, suite: bool) -> None:
+def test_the_authors_scorer_and_the_suites(task: str, truth: str, response: str, authors: bool, suite: bool) -> None:
     if task == "geometry" and not find_spec("mathruler"):
         pytest.skip("needs the extra `authors`")
-    found = [grader.verify(response, _truth(gold)).correct for grader in (instruments.Authors(task), tasks.get(task))]
+    found = [grader.verify(response, truth).correct for grader in (instruments.Authors(task), tasks.get(task))]
     assert found == [authors, suite]
 
 

@@ -194,12 +194,10 @@ def test_sixty_batches_are_the_methods(one_file, monkeypatch):
         fresh = [answers.group(name, 0) for name in names]
         theirs = method.build_batch(t, fresh, answers)
         ours = one_file.build_batch(t, [answers.ours(g) for g in fresh], bad, high, "pi", None, 3)
-        assert tuple([(g.x.id, g.t) for g in part] for part in ours) == tuple(
-            [g.key for g in theirs.groups if g.origin == origin] for origin in ORIGINS
-        )
-        assert list(bad) == [e.key for e in method.bad] and [(g.x.id, g.t) for g in high] == [
-            g.key for g in method.high
-        ]
+        for part, origin in zip(ours, ORIGINS, strict=True):
+            assert [(g.x.id, g.t) for g in part] == [g.key for g in theirs.groups if g.origin == origin]
+        assert list(bad) == [e.key for e in method.bad]
+        assert [(g.x.id, g.t) for g in high] == [g.key for g in method.high]
         seen.append((*map(len, ours), theirs.metrics["reevaluated_prompts"]))
     x1, x2, x3, reevaluated = np.array(seen).T
     assert (x1 + x2 + x3 == 8).any() and (x1 + x2 + x3 < 8).any() and (x2 < reevaluated).any() and x2.any()

@@ -15,8 +15,6 @@ def test_the_notebook_redraws_the_picture_and_changes_a_comparison(tmp_path: Pat
     words = [sys.executable, ROOT / "examples" / "published_runs.py", tmp_path]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
     # the first is the difference in README and docs/specifications.md, the second another standard test of it
-    assert done.stdout.splitlines()[-2:] == [
-        "paired: +0.48 points (-0.41 to +1.38)",
-        "unpaired: +0.48 points (-0.32 to +1.28)",
-    ]
+    lines = ["paired: +0.48 points (-0.41 to +1.38)", "unpaired: +0.48 points (-0.32 to +1.28)"]
+    assert done.stdout.splitlines()[-2:] == lines
     assert (tmp_path / "bapo_minus_grpo.png").exists()

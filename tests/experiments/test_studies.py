@@ -24,18 +24,13 @@ from bapo.experiments.studies import load_study, study_of
 from bapo.methods.base import MethodConfig
 
 STUDIES = options("study")
-#: what stands before the seeds of Countdown at smoke scale, and nowhere else before two seeds
-SMOKE = "methods: *rows\n      "
+#: the seeds of Countdown at smoke scale, with what stands nowhere else before two seeds
+SEEDS = "methods: *rows\n      seeds: [1, 2]"
 #: what `set` refuses -> the key of --config to use instead
 OF_ALL_JOBS = {"seed": "seeds", "method": "methods", "scale": "scale", "engine": "engine", "device": "device"}
-OF_ALL_JOBS |= {
-    "method.name": "methods",
-    "scale.name": "scale",
-    "scale.engine": "engine",
-    "tracking": "tracking",
-    "tracking.kind": "tracking",
-}
-OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
+OF_ALL_JOBS |= {"method.name": "methods", "scale.name": "scale", "scale.engine": "engine", "setting": "scale"}
+OF_ALL_JOBS |= {"tracking": "tracking", "tracking.kind": "tracking"}
+OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder"}
 
 
 # ------------------------------------------------------------------------------------------------ what a study needs
@@ -143,15 +138,11 @@ def test_a_row_with_the_loss_of_another_has_all_of_it(row: str, other: str) -> N
     [
         ("title: Table 1", "titel: Table 1", ["titel: no such key (did you mean 'title'", "name, title, scales"]),
         ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper.2", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
-        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, x]", ["scales.smoke.1.seeds.1=x: must be a valid integer"]),
-        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
-        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, -1]", ["scales.smoke.1.seeds.1=-1: must be greater"]),
-        (SMOKE + "seeds: [1, 2]", SMOKE + f"seeds: [{2**63}]", ["scales.smoke.1.seeds.0=", "must be less than"]),
-        (
-            SMOKE + "seeds: [1, 2]",
-            SMOKE + "paired: true\n      seeds: [1, 2]",
-            ["paired needs a seed for each model, not 2"],
-        ),
+        (SEEDS, SEEDS.replace("2", "x"), ["scales.smoke.1.seeds.1=x: must be a valid integer"]),
+        (SEEDS, SEEDS.replace("2", "1"), ["scales.smoke", "grpo seed 1", "twice"]),
+        (SEEDS, SEEDS.replace("2", "-1"), ["scales.smoke.1.seeds.1=-1: must be greater"]),
+        (SEEDS, SEEDS.replace("2", f"{2**63}"), ["scales.smoke.1.seeds.1=", "must be less than"]),
+        (SEEDS, SEEDS.replace("seeds", "paired: true\n      seeds"), ["paired needs a seed for each model, not 2"]),
         ("name: table1", "name: table2", ["name=table2", "table1.yaml"]),
         ("name: table1", "name: table1\nreference: grpp", ["reference: no row grpp (did you mean 'grpo'?)"]),
     ],
@@ -234,12 +225,10 @@ def test_a_studys_title_takes_nothing_from_the_environment(experiments: Path) ->
 
 
 def test_settings_as_people_and_snakemake_write_them() -> None:
-    assert read_settings({"seeds": ["1", "2"], "methods": "grpo,bapo"}) == Settings(
-        seeds=(1, 2), methods=("grpo", "bapo")
-    )
-    assert read_settings({"seeds": 3, "set": "train.steps=5 'method.c2_range=[0.1, 0.2]'"}) == Settings(
-        seeds=(3,), set=("train.steps=5", "method.c2_range=[0.1, 0.2]")
-    )
+    several = read_settings({"seeds": ["1", "2"], "methods": "grpo,bapo"})
+    assert several == Settings(seeds=(1, 2), methods=("grpo", "bapo"))
+    one = read_settings({"seeds": 3, "set": "train.steps=5 'method.c2_range=[0.1, 0.2]'"})
+    assert one == Settings(seeds=(3,), set=("train.steps=5", "method.c2_range=[0.1, 0.2]"))
     settings = Settings(scale="smoke", seeds=(4,), set=("train.steps=5",), results="a b")
     assert read_settings(json.loads(settings.as_json())) == settings
     for other in ([1], 1):

@@ -110,9 +110,8 @@ def test_threshold_direction(direction, c2, c3, stored):
 def test_average_reward_of_the_batch_or_moving():
     for kind, decay, third in (("batch", 0.9, 1.0), ("moving-average", 0.9, 0.505), ("moving-average", 0.5, 0.625)):
         method = bapo(average_reward=kind, average_decay=decay)
-        r = [
-            method.build_batch(t, fresh(t, [c] * 6), NoSampler()).metrics["r_tot"] for t, c in ((1, 4), (2, 0), (3, 8))
-        ]
+        batches = [method.build_batch(step, fresh(step, [c] * 6), NoSampler()) for step, c in ((1, 4), (2, 0), (3, 8))]
+        r = [batch.metrics["r_tot"] for batch in batches]
         # decay 0.9: 0.5, 0.45, 0.405 + 0.1 = 0.505; decay 0.5: 0.5, 0.25, 0.125 + 0.5 = 0.625
         assert r[0] == 0.5 and r[2] == pytest.approx(third)
 

@@ -215,9 +215,8 @@ def test_it_is_verl_s_gspo():
     clip = {"clip_ratio": 3e-4, "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}
     actor = FSDPActorConfig(strategy="fsdp", ppo_micro_batch_size_per_gpu=2, rollout_n=2, **clip)
     values = given.advantages[:, None].expand(2, 3)
-    theirs, _ = core.compute_policy_loss_gspo(
-        old, new, values, given.mask, loss_agg_mode="seq-mean-token-mean", config=actor
-    )
+    how = {"loss_agg_mode": "seq-mean-token-mean", "config": actor}
+    theirs, _ = core.compute_policy_loss_gspo(old, new, values, given.mask, **how)
     theirs.backward()
     assert float(loss.detach()) == pytest.approx(float(theirs.detach()), abs=1e-6)
     assert torch.allclose(ours, new.grad, atol=1e-6)

@@ -160,9 +160,8 @@ def test_entropy_and_kl_beside_the_supervised_loss():
     entropy = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     plain = relift(entropy_coef=0.0).loss(relift_inputs(True))[0].item()
     # the bonus counts as in the reference's sft.entropy_coeff, a KL to the reference is on fresh responses only
-    assert relift(entropy_coef=0.1).loss(relift_inputs(True, entropy=entropy))[0].item() == pytest.approx(
-        plain - 0.1 * 2
-    )
+    given = relift_inputs(True, entropy=entropy)
+    assert relift(entropy_coef=0.1).loss(given)[0].item() == pytest.approx(plain - 0.1 * 2)
     other = [[0.05] * 2] * 2
     held = relift(entropy_coef=0.0, kl_to="reference", kl_coef=0.5)
     assert held.loss(relift_inputs(True, reference=other))[0].item() == pytest.approx(plain)

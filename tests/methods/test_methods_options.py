@@ -125,9 +125,8 @@ def test_a_method_is_imported_without_the_others() -> None:
 
 
 def test_a_method_of_a_file_is_a_class_of_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own.py").write_text(
-        "from bapo.methods import bapo\nOwn, other, Not = bapo.BAPO, bapo.BAPO.draw_prompts, dict\n"
-    )
+    names = "Own, other, Not = bapo.BAPO, bapo.BAPO.draw_prompts, dict"
+    (tmp_path / "own.py").write_text(f"from bapo.methods import bapo\n{names}\n")
     monkeypatch.chdir(tmp_path)
     assert methods.get("own.py:Own").__name__ == "BAPO"
     for name, named in (("other", "derived"), ("Not", "derived"), ("none", "own.py has no none")):

@@ -80,10 +80,8 @@ def test_a_token_behind_m2pos_clip_has_no_gradient():
 def test_m2po_decides_on_the_rows_of_a_micro_batch():
     """LOGS in two parts: the first needs no clip, and the second a tighter one than the whole."""
     m = build("m2po", 2)
-    parts = [LOGS[:11], LOGS[11:]]
-    losses = [
-        m.loss(loss_inputs([[0.1 * exp(x) for x in part]], [[0.1] * len(part)], [1.0]))[0].item() for part in parts
-    ]
+    given = [loss_inputs([[0.1 * exp(x) for x in part]], [[0.1] * len(part)], [1.0]) for part in (LOGS[:11], LOGS[11:])]
+    losses = [m.loss(each)[0].item() for each in given]
     # of the second, capped at 0.1 the sum is 0.09; at 0.5 it is 0.57, above 9 * 0.04: the cap is 0.1, the clip 1.5
     assert losses == pytest.approx([-exp(0.1), -(7 * exp(0.1) + 2 * 1.5) / 9], rel=1e-5)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.configs import forget
+from support.configs import edit, forget
 from support.late import LATE
 from support.pages import write_examples
 from support.runs import place, write_run, write_study
@@ -92,19 +92,15 @@ def test_the_code_of_a_family_belongs_to_the_identity_and_comments_do_not(own_mo
     code, before = own_models / GRU, identities()
     code.write_text(code.read_text() + "# a comment\n")
     assert identities() == before
-    code.write_text(code.read_text().replace("batch_first=True", "batch_first=True, dropout=0.1"))
+    edit(code, "batch_first=True", "batch_first=True, dropout=0.1")
     assert all(new != old for new, old in zip(identities(), before, strict=True))
 
 
-@pytest.mark.parametrize(
-    "code, override, message", [(None, "engine=verl", "verl"), ('model_type = "gpt2"', "seed=1", "gpt2")]
-)
-def test_a_family_that_cannot_be_is_refused(own_models: Path, code: str | None, override: str, message: str) -> None:
-    text = (own_models / GRU).read_text()
-    if code is not None:
-        (own_models / GRU).write_text(text.replace('model_type = "gru"', code))
+@pytest.mark.parametrize(("name", "engine", "message"), [("gru", "verl", "verl"), ("gpt2", "torch", "gpt2")])
+def test_a_family_that_cannot_be_is_refused(own_models: Path, name: str, engine: str, message: str) -> None:
+    edit(own_models / GRU, 'model_type = "gru"', f'model_type = "{name}"')
     with pytest.raises(UserError, match=message):
-        models.build_scratch(compose_config(["task=countdown", "model=gru-tiny", override]))
+        models.build_scratch(compose_config(["task=countdown", "model=gru-tiny", f"engine={engine}"]))
 
 
 # ------------------------------------------------------------------------------------------------ a method's metrics

@@ -151,11 +151,7 @@ ROW = '{"problem": "x?", "answer": "A"}\n'
         ("experiments/task/mine.yaml", "name: mine\ncode: nowhere.py:Task\n", "no file"),
         ("grader.py", "import sys\nsys.exit(3)\n", r"grader\.py cannot be imported \(SystemExit: 3\)"),
         ("experiments/task/countdown.yaml", TASK.replace("mine", "countdown"), r"task/countdown\.yaml: "),
-        (
-            "experiments/setting/laptop_mine.yaml",
-            SETTING.replace("train.csv", "trian.csv"),
-            "data.hub.train: .*trian.csv",
-        ),
+        ("experiments/setting/laptop_mine.yaml", SETTING.replace("train.csv", "no.csv"), "data.hub.train: .*no.csv"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line_or_key(project: Path, file: str, text: str, message: str) -> None:

@@ -47,14 +47,7 @@ def test_a_file_takes_the_place_of_files_alone(tmp_path: Path, make: Callable[[P
 
 
 @pytest.mark.parametrize(
-    "summary",
-    [
-        {},
-        {"files": {}},
-        {"identity": "a", "files": []},
-        {"identity": "a", "files": {"x": 5}},
-        {"identity": "a", "files": 5},
-    ],
+    "summary", [{}, {"files": {}}, *({"identity": "a", "files": files} for files in ([], {"x": 5}, 5))], ids=str
 )
 def test_a_summary_seals_its_files(tmp_path: Path, summary: object) -> None:
     (tmp_path / "x").write_text("x")

@@ -27,10 +27,8 @@ def of_smollm2(folder: Path) -> dict[str, Any]:
     from bapo.engines.shared.prompts import chat
 
     prompts = {}
-    for kind, content, template in (
-        ("chat", QUESTION, "null"),
-        ("few-shot", to_prompt((5, 7), 12, "few-shot"), "plain"),
-    ):
+    few_shot = to_prompt((5, 7), 12, "few-shot")
+    for kind, content, template in (("chat", QUESTION, "null"), ("few-shot", few_shot, "plain")):
         config = compose_config(["scale=pocket", "task=countdown", f"data.chat_template={template}"])
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(folder), config)
         text = chat(tokenizer, [{"role": "user", "content": content}])

@@ -139,7 +139,7 @@ class Run:
             "data": {
                 "source": "generated",
                 "seed": 0,
-                "split_sizes": {"train": PROMPTS, **dict.fromkeys(benchmarks, 12)},
+                "split_sizes": {"train": PROMPTS} | dict.fromkeys(benchmarks, 12),
             },
             "model": {"name": self.model, "title": self.model, "architecture": {"hidden_size": 8}},
             "base": {"seed": int(self.model.endswith("base_2")), "iterations": 100 - round(20 * self.weaker)},

@@ -35,10 +35,7 @@ FREE: dict[str, Any] = {
 GRID: dict[str, Any] = {
     "title": "Plane",
     "tasks": ["countdown"],
-    "space": {
-        "method.v": {"type": "categorical", "choices": [1, 2, 5]},
-        "method.m": {"type": "categorical", "choices": [1, 2]},
-    },
+    "space": {f"method.{key}": {"type": "categorical", "choices": c} for key, c in (("v", [1, 2, 5]), ("m", [1, 2]))},
     "scales": {"smoke": {"seeds": [1]}},
 }
 
@@ -163,13 +160,8 @@ def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
     journal.write_bytes(journal.read_bytes() + b'{"op')
     assert states(sweep, world.settings) == {0: "RUNNING", 1: "RUNNING"}
 
-    lines = whole.splitlines(keepends=True)
-    for damaged in (
-        [lines[0], b"{broken\n", *lines[1:]],
-        [*lines, b"\n"],
-        [*lines, lines[-1].strip(), lines[-1]],
-        [b"\n"],
-    ):
+    first, *_, last = lines = whole.splitlines(keepends=True)
+    for damaged in ([first, b"{broken\n", *lines[1:]], [*lines, b"\n"], [*lines, last.strip(), last], [b"\n"]):
         journal.write_bytes(b"".join(damaged))
         with pytest.raises(UserError, match=r"journal\.log is damaged"):
             study.open_study(sweep, world.settings)

@@ -127,9 +127,8 @@ def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
     assert sum(generators.SHARES.values()) == pytest.approx(1)
     assert set(generators.SHARES) == set(generators.TIERS)
     # another hash would move test problems into the training of older checkpoints
-    owners = Counter(
-        generators.owner(f"mathematics:({a}+{b})", generators.SHARES) for a in range(40) for b in range(40)
-    )
+    names = [f"mathematics:({a}+{b})" for a in range(40) for b in range(40)]
+    owners = Counter(generators.owner(name, generators.SHARES) for name in names)
     assert owners["base"] / 1600 == pytest.approx(generators.SHARES["base"], abs=0.04)
     assert generators.owner("mathematics:((3+7)*4)", generators.SHARES) == "train"
 

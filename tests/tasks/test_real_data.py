@@ -86,9 +86,8 @@ def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None
     tasks.get("mathematics").write_data(config, tmp_path / "out")
     problems = {split: files.read_problems(tmp_path / f"out/{split}.parquet") for split in config.data.split_sizes}
     assert [p.id for p in problems["train"]] == [f"DeepScaleR:{i}" for i in (0, 2, 4, 5)]
-    assert problems["train"][0].prompt == (
-        "What is $1+1$? Let's think step by step and output the final answer within \\boxed{}."
-    )
+    asked = "Let's think step by step and output the final answer within \\boxed{}."
+    assert problems["train"][0].prompt == f"What is $1+1$? {asked}"
     golds = [json.loads(problems[name][0].ground_truth)["answers"] for name in TESTS]
     assert golds == [["025"], ["142"], ["13,000"], ["1e3", "1000"], ["$(1,2)$"]]
     assert {p.id for p in problems["probe"]} < {p.id for p in problems["train"]} and len(problems["probe"]) == 3

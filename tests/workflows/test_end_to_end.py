@@ -149,9 +149,8 @@ def test_from_nothing_to_the_table_through_ctrl_c_and_kill(checkout: Path, smoke
 
 def rows_of(run: Path) -> dict[str, pd.DataFrame]:
     """The tables of a run and of its evaluation, without the columns that measure time."""
-    tables = {
-        path.name: pd.read_parquet(path) for path in sorted(run.rglob("*.parquet")) if "checkpoints" not in path.parts
-    }
+    paths = [path for path in sorted(run.rglob("*.parquet")) if "checkpoints" not in path.parts]
+    tables = {path.name: pd.read_parquet(path) for path in paths}
     return {name: table[[c for c in table if not c.startswith(files.TIME_COLUMNS)]] for name, table in tables.items()}
 
 

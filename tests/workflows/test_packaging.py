@@ -147,13 +147,10 @@ def test_the_requirements_of_gpu_nodes_are_the_projects_and_their_lock_is_exact(
 
 def test_the_lock_for_cuda_12_has_the_other_versions_of_gpu_nodes() -> None:
     """But for those that vLLM and torch for CUDA 12 and verl without its extras for CUDA 13 decide."""
-    decided = {"fastapi", "numpy", "tokenizers", "torch", "transformers", "verl", "vllm"}
+    decided = {"fastapi", "numpy", "tokenizers", "torch", "transformers", "verl", "virtualenv", "vllm"}
     locked = dict(line.split("==") for line in lines("lock-gpu-cu12.txt"))
     wanted = {canonicalize_name(r.name): str(r.specifier) for r in map(Requirement, lines("requirements-gpu.txt"))}
-    assert {name for name in wanted.keys() & locked.keys() if f"=={locked[name]}" != wanted[name]} <= {
-        "virtualenv",
-        *decided,
-    }
+    assert {name for name in wanted.keys() & locked.keys() if f"=={locked[name]}" != wanted[name]} <= decided
     assert wanted.keys() <= locked.keys() and (locked["verl"], locked["vllm"]) == ("0.9.1", "0.19.1")
     assert not [name for name in locked if name.endswith("cu13")] and locked["nvidia-cuda-runtime-cu12"] == "12.8.90"
 
@@ -181,11 +178,7 @@ def test_both_recipes_install_and_copy_the_same() -> None:
     ("driver", "said", "vllm"),
     [
         (None, "there is no nvidia-smi here", None),
-        (
-            "No devices were found",
-            "but says: No devices were found; name the driver of the GPU machine: DRIVER=580",
-            None,
-        ),
+        ("No devices were found", "No devices were found; name the driver of the GPU machine: DRIVER=580", None),
         ("580-open", "but says: 580-open;", None),
         ("DRIVER=5x", "DRIVER=5x is no version;", None),
         ("515.105.01", "driver 515.105.01 is too old for CUDA 12", None),

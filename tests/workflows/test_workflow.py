@@ -249,9 +249,7 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
 def test_every_name_and_path_in_a_rules_command_is_quoted() -> None:
     """``params.call`` is a whole command, which `shlex.join` has quoted."""
     texts = [file.read_text(encoding="utf-8") for file in (ROOT / "workflows").glob("*.smk")]
-    commands = [
-        command for text in texts for command in re.findall(r"^ {4}shell:\n((?: {8}.*\n)+)", text, re.MULTILINE)
-    ]
+    commands = re.findall(r"^ {4}shell:\n((?: {8}.*\n)+)", "\n".join(texts), re.MULTILINE)
     taken_over = sum(text.count("\nuse rule ") for text in texts)  # rules with the command of another
     assert len(commands) == sum(text.count("shell:") for text in texts) > 15 - taken_over
     named = [name for command in commands for name in re.findall(r"\{(.*?)\}", command) if name != "params.call"]

@@ -78,7 +78,6 @@ def test_off_policy_signal_by_origin_and_age(tmp_path: Path) -> None:
     columns = ["surrogate", "clipped", "ess", "staleness"]
     assert frame.loc[(1, "x3"), columns].values.tolist() == [[0.2, 25, 50, 1]]  # the group that was not used: age 0
     assert frame.loc[(1, "x1"), columns].values.tolist() == [[0.1, 0, 100, 0], [0.3, 2, 90, 0]]
-    assert frame.loc[(2, "x3"), "surrogate"].tolist() == [0.2] and frame.loc[2, ["clipped", "ess"]].isna().all(
-        axis=None
-    )
+    assert frame.loc[(2, "x3"), "surrogate"].tolist() == [0.2]
+    assert frame.loc[2, ["clipped", "ess"]].isna().all(axis=None)
     assert "x2" not in frame.index.get_level_values("part")

@@ -126,13 +126,7 @@ def test_any_architecture_gives_what_a_plain_loop_gives(name):
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"temperature": 0.6},
-        {"top_k": 5},
-        {"top_k": 99},
-        {"top_p": 0.7},
-        {"temperature": 1.4, "top_k": 12, "top_p": 0.9},
-    ],
+    [{"temperature": 0.6}, {"top_k": 5}, {"top_k": 99}, {"top_p": 0.7}, {"temperature": 2, "top_k": 12, "top_p": 0.9}],
     ids=str,
 )
 def test_temperature_and_filters(qwen2, changes, fast):

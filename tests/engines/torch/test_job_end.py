@@ -55,9 +55,8 @@ def test_checkpoints_by_the_minute_are_kept_until_there_are_newer_ones(tiny_worl
     kept = sorted(int(p.name.removeprefix("step_")) for p in (run_directory(config) / "checkpoints").glob("step_*"))
     assert kept == [4, 5, 6]  # 4 is checkpoint.every's, 6 the last; 5 to fall back on
     assert checkpoints.steps_with_trainer(run_directory(config)) == [6, 5]
-    ended = compose_config(
-        [*tiny_world, "method=grpo", "seed=25", "checkpoint={every: 4, minutes: 1.0e-6, keep_state: false}"]
-    )
+    minutes = "checkpoint={every: 4, minutes: 1.0e-6, keep_state: false}"
+    ended = compose_config([*tiny_world, "method=grpo", "seed=25", minutes])
     train(ended)
     left = sorted(p.name for p in (run_directory(ended) / "checkpoints").glob("step_*"))
     assert left == ["step_000004", "step_000006"]

@@ -171,16 +171,14 @@ def test_host_memory_is_the_machines_within_the_limits_of_its_groups(
     assert launch.host_memory() == left
 
 
-@pytest.mark.parametrize(
-    ("model", "method", "needed"), [("qwen2.5-math-7b", "bapo", 60.96), ("qwen3-8b", "grpo", 25.167)]
-)
+@pytest.mark.parametrize(("model", "method", "gb"), [("qwen2.5-math-7b", "bapo", 60.96), ("qwen3-8b", "grpo", 25.167)])
 def test_host_memory_and_shared_memory_must_have_room(
-    model: str, method: str, needed: float, monkeypatch: pytest.MonkeyPatch
+    model: str, method: str, gb: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """alpha takes 8 bytes a parameter of 7.62e9, the reference 2 of 8.19e9 before it is pinned; Ray's objects 4 GB."""
     config = run_config("paper", "mathematics" if "8b" in model else "countdown", model, method, 1)
     for memory, shared, found in ((-0.01, 5, "in host memory"), (0.01, 3.9, "/dev/shm: .*--shm-size"), (0.01, 4, "")):
-        monkeypatch.setattr(launch, "host_memory", lambda memory=memory: (needed + memory) * 1e9)
+        monkeypatch.setattr(launch, "host_memory", lambda memory=memory: (gb + memory) * 1e9)
         monkeypatch.setattr(launch.shutil, "disk_usage", lambda folder, free=shared: SimpleNamespace(free=free * 1e9))
         with pytest.raises(UserError, match=found) if found else contextlib.nullcontext():
             launch._require_host_memory(config, 4_000_000_000)

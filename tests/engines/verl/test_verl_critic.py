@@ -182,8 +182,7 @@ def test_our_formulas_are_verls() -> None:
 
 def test_the_policy_waits_for_the_critic() -> None:
     words = ["scale=paper", "task=countdown", "method=ppo"]
-    verl, warm = (
-        verl_config.resolve(configuration.compose_config([*words, *more])) for more in ([], ["method.critic_warmup=3"])
-    )
+    compose = configuration.compose_config
+    verl, warm = (verl_config.resolve(compose([*words, f"method.critic_warmup={steps}"])) for steps in (0, 3))
     assert verl.critic.optim.lr == pytest.approx(1e-5) and verl.critic.cliprange_value == 0.5
     assert warm.trainer.critic_warmup == verl.trainer.critic_warmup + 3 == 4  # verl updates the policy from here on

@@ -42,9 +42,8 @@ def forward(
     data = as_batch(ROWS, calculate_entropy=True)
     tu.assign_non_tensor(data, use_remove_padding=packed, use_fused_kernels=fused)
     engine = Engine(policy.train())
-    engine.engine_config = OmegaConf.create(
-        {"entropy_checkpointing": chunked, "entropy_from_logits_with_chunking": chunked}
-    )
+    keys = ("entropy_checkpointing", "entropy_from_logits_with_chunking")
+    engine.engine_config = OmegaConf.create(dict.fromkeys(keys, chunked))
     chunks = partial(entropy_from_logits_with_chunking, chunk_size=CHUNK)
     engine.compute_entropy_from_logits = chunks if chunked else entropy_from_logits
     inputs, arguments = engine.prepare_model_inputs(data)

@@ -102,9 +102,8 @@ def test_a_row_that_is_put_again_scores_like_in_the_torch_engine(world, parts, m
         with torch.no_grad():
             logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=positions, **inputs).logits
             # a micro-batch of padding rows only: no picture at all
-            bare = model(
-                input_ids=ids[:, -3:], attention_mask=torch.ones(2, 3), position_ids=positions[:, :, :3]
-            ).logits
+            words = {"input_ids": ids[:, -3:], "attention_mask": torch.ones(2, 3)}
+            bare = model(**words, position_ids=positions[:, :, :3]).logits
     finally:
         type(model).forward, type(model.model).forward = original
     begin = int(starts[0])

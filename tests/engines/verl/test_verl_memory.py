@@ -86,9 +86,8 @@ def test_every_model_was_tried() -> None:
 
 
 def test_the_reference_lies_in_host_memory_so_that_grpo_on_1_5b_fits_40_gb() -> None:
-    grpo, bapo = (
-        configuration.run_config("single_gpu", "countdown", "qwen2.5-math-1.5b", m, 1) for m in ("grpo", "bapo")
-    )
+    cell = "single_gpu", "countdown", "qwen2.5-math-1.5b"
+    grpo, bapo = (configuration.run_config(*cell, method, 1) for method in ("grpo", "bapo"))
     assert memory.memory_of(grpo, 1, 40) == memory.memory_of(bapo, 1, 40)
     row = grpo.sampling.max_prompt_tokens + grpo.sampling.max_response_tokens
     assert memory.micro_batch_tokens(grpo, 1, 16 * row, 42.9) >= row

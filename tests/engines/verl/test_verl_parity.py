@@ -173,9 +173,8 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
         own = [values for g in part for values in method.advantages(g)]
         lengths = np.concatenate([g.samples.lengths for g in part])
         for values, row, n in zip(own, advantage.numpy(), lengths, strict=True):
-            np.testing.assert_allclose(
-                row[:n], np.broadcast_to(values, (n,)) if values.ndim == 0 else values[:n], atol=1e-5
-            )
+            expected = np.broadcast_to(values, (n,)) if values.ndim == 0 else values[:n]
+            np.testing.assert_allclose(row[:n], expected, atol=1e-5)
         assert loss == pytest.approx(metrics.means()["loss"], abs=1e-5)
         assert max(float(g.abs().max()) for g in gradients) > 1e-3
         for gradient, parameter in zip(gradients, learner.parameters, strict=True):

@@ -100,9 +100,8 @@ def weights(folder: Path) -> np.ndarray:
     from safetensors.torch import load_file
 
     tensors = load_file(folder / "model.safetensors")
-    return np.concatenate(
-        [tensors[name].float().numpy().ravel() for name in sorted(tensors) if name != "lm_head.weight"]
-    )
+    tensors.pop("lm_head.weight", None)
+    return np.concatenate([tensors[name].float().numpy().ravel() for name in sorted(tensors)])
 
 
 def assert_same_tables(found: Tables, expected: Tables, tolerance: float = 2e-3) -> None:
@@ -111,9 +110,7 @@ def assert_same_tables(found: Tables, expected: Tables, tolerance: float = 2e-3)
     verl's metrics have no percentiles. tolerance: of the numbers in steps.parquet.
     """
     alone = (TIME_COLUMNS, "mismatch", "memory", "ratio_p99")
-    own, theirs = (
-        t[STEPS][[column for column in t[STEPS].columns if not column.startswith(alone)]] for t in (found, expected)
-    )
+    own, theirs = (t[STEPS][[name for name in t[STEPS] if not name.startswith(alone)]] for t in (found, expected))
     pd.testing.assert_frame_equal(own, theirs, rtol=tolerance, atol=tolerance)
     for name in (GROUPS, PROBE):
         order = ["step", "prompt_id", "origin"] if name == GROUPS else ["step", "set", "prompt_id"]
