@@ -14,12 +14,8 @@ def test_constants_at_table_3():
     assert theory.k2(1 / 8) == pytest.approx(2.023716, abs=1e-6)
     # c2 = 0.275, c3 = 0.4 (r_tot = 0.4): min(0.199375, 0.24); sigma = 0.446514; K = 1.239572
     assert theory.k3(0.275, 0.4) == pytest.approx(1.239572, abs=1e-5)
-
-
-def test_k3_takes_the_worse_end_on_either_side():
-    # 0.9 * 0.1 = 0.09, sigma 0.3: 0.7 / 0.3 = 2.3333
-    assert theory.k3(0.5, 0.9) == pytest.approx(7 / 3)
-    assert theory.k3(0.1, 0.5) == pytest.approx(7 / 3)
+    # the worse end on either side: 0.9 * 0.1 = 0.09, sigma 0.3: 0.7 / 0.3 = 2.3333
+    assert theory.k3(0.5, 0.9) == theory.k3(0.1, 0.5) == pytest.approx(7 / 3)
 
 
 def test_infinite_constants():
@@ -36,26 +32,18 @@ def test_printed_k2_is_not_the_worst_case():
     assert theory.k2_worst(1 / 4, 8) == pytest.approx(2.023716, abs=1e-6)
     # G = 16: 15/16 * 1/16 = 0.0585938, sigma 0.242061, K = 3.131182
     assert theory.k2_worst(1 / 8, 16) == pytest.approx(3.131182, abs=1e-5)
-
-
-def test_worst_case_when_the_low_end_is_the_worse_one():
     # G = 8, c1 = 0: admitted 1/8 .. 7/8, symmetric; the printed K2 is inf
     assert theory.k2_worst(0.0, 8) == pytest.approx(2.023716, abs=1e-6)
     assert theory.k2_worst(0.5, 4) == pytest.approx(theory.stability(0.75))  # only 3/4
 
-
-@pytest.mark.parametrize("c1", [7 / 8, 0.9])
-def test_nothing_admitted(c1):
-    with pytest.raises(ValueError, match="c1"):
-        theory.k2_worst(c1, 8)
+    for c1 in (7 / 8, 0.9):  # nothing is admitted
+        with pytest.raises(ValueError, match="c1"):
+            theory.k2_worst(c1, 8)
 
 
 def test_lower_bound_of_one_subset():
     assert theory.lower_bound(0.5, 2.0, 0.05) == pytest.approx(0.3)  # 0.5 - 2 * 2 * 0.05
     assert theory.lower_bound(0.5, 2.0, 0.05, factor=1) == pytest.approx(0.4)
-
-
-def test_lower_bound_with_an_infinite_constant():
     assert theory.lower_bound(0.5, math.inf, 0.1) == -math.inf
     assert theory.lower_bound(0.5, math.inf, 0.0) == 0.5
 

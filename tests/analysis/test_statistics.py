@@ -25,15 +25,6 @@ def bits(seed: int, n: int = 25, k: int = 8) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ one model
 
 
-def test_clustered_by_hand() -> None:
-    found = s.clustered(np.array([[1, 1], [0, 0], [1, 0]]))  # p = 1, 0, 1/2
-    assert found.mean == 0.5
-    assert found.se == pytest.approx(math.sqrt(0.5 / (3 * 2)))  # sum of squares 1/2
-    assert found.df == 2
-    assert found.high == pytest.approx(0.5 + 4.302652729911275 * found.se)  # t(0.975, 2)
-    assert found.low == pytest.approx(1 - found.high)
-
-
 def test_clustered_is_the_t_interval_of_problem_means() -> None:
     x = bits(1)
     test = stats.ttest_1samp(x.mean(axis=1), 0)

@@ -188,16 +188,13 @@ def test_x3_fills_what_is_left_of_the_batch(second, x1, x3):
 
 
 def test_x2_takes_room_before_x3_and_the_batch_may_overflow():
-    method = with_bad("abcdef", max_reevaluated=6)
-    method.build_batch(4, fresh(4, FULL), NoSampler())  # B_high: 4a 4b 4c
-    # X1 = 5b 5c 5d, X2 = 2, so room for 1 of the 3
-    answers = {"a": [4], "b": [4], "c": [0], "d": [0], "e": [0], "f": [0]}
-    batch = method.build_batch(5, fresh(5, MIXED), ScriptedSampler(answers))
-    assert [len(p) for p in parts(batch)] == [3, 2, 1]
-    method = with_bad("abcdef", max_reevaluated=6)
-    method.build_batch(4, fresh(4, FULL), NoSampler())
-    batch = method.build_batch(5, fresh(5, MIXED), ScriptedSampler({p: [4] for p in "abcdef"}))
-    assert [len(p) for p in parts(batch)] == [3, 6, 0]  # 9 > B: nothing fresh is thrown away
+    # X1 = 5b 5c 5d; X2 = 2, so room for 1 of the 3; X2 = 6, so 9 > B: nothing fresh is thrown away
+    for improved, sizes in (("ab", [3, 2, 1]), ("abcdef", [3, 6, 0])):
+        method = with_bad("abcdef", max_reevaluated=6)
+        method.build_batch(4, fresh(4, FULL), NoSampler())  # B_high: 4a 4b 4c
+        answers = {name: [4 * (name in improved)] for name in "abcdef"}
+        batch = method.build_batch(5, fresh(5, MIXED), ScriptedSampler(answers))
+        assert [len(p) for p in parts(batch)] == sizes
 
 
 def test_remove_replayed():

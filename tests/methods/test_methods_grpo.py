@@ -57,18 +57,11 @@ def test_hooks_of_grpo():
     assert m.state() == ({}, [])
 
 
-@pytest.mark.parametrize(
-    ("options", "first"),
-    [
-        # rewards 1 0 0 0 0 0 0 0; see test_advantages
-        ({}, 2.645739),
-        ({"advantage_std": "unbiased", "advantage_eps_inside": False}, 2.474867),
-        ({"advantage_std": "unbiased", "advantage_eps_inside": False, "advantage_eps": 0.01}, 2.406799),
-        ({"advantage_eps": 0.01}, 2.532511),
-    ],
-)
-def test_advantage_options(options, first):
-    assert method(**options).advantages(group("p", 1))[0] == pytest.approx(first, abs=2e-6)
+def test_advantage_options():
+    """Rewards 1 0 0 0 0 0 0 0; see test_advantages."""
+    assert method().advantages(group("p", 1))[0] == pytest.approx(2.645739, abs=2e-6)
+    other = method(advantage_std="unbiased", advantage_eps_inside=False, advantage_eps=0.01)
+    assert other.advantages(group("p", 1))[0] == pytest.approx(2.406799, abs=2e-6)
 
 
 # ---------------------------------------------------------------- loss
@@ -117,37 +110,23 @@ def test_kl_coef_and_kl_to():
         assert "kl" not in m.loss(inputs())[1]
 
 
-def test_entropy_coef():
-    entropy = torch.tensor([[0.5, 0.3], [0.2, 9.0]])
-    base = loss(plain(), inputs())
-    m = plain(entropy_coef=0.1)
-    assert loss(m, inputs(entropy=entropy)) == pytest.approx(base - 0.1 * (0.4 + 0.2) / 2, abs=1e-6)
-
-
 @pytest.mark.parametrize(
-    ("options", "value"),
+    ("options", "given", "value"),
     [
         # A = 1: ratios 1.5, 0.9; A = -1: ratio 0.5
-        ({}, ((-1.2 - 0.9) / 2 + 0.8) / 2),
-        ({"clip_high": 0.28}, ((-1.28 - 0.9) / 2 + 0.8) / 2),
-        ({"clip_low": 0.4}, ((-1.2 - 0.9) / 2 + 0.6) / 2),
-        ({"aggregation": "token-mean"}, (-1.2 - 0.9 + 0.8) / 3),
+        ({}, {}, ((-1.2 - 0.9) / 2 + 0.8) / 2),
+        ({"clip_high": 0.28}, {}, ((-1.28 - 0.9) / 2 + 0.8) / 2),
+        ({"clip_low": 0.4}, {}, ((-1.2 - 0.9) / 2 + 0.6) / 2),
+        ({"aggregation": "token-mean"}, {}, (-1.2 - 0.9 + 0.8) / 3),
+        # A = -1 for the first sequence: ratios 1.5, 0.9 cost 1.5, 0.9; the bound 1.2 cuts the first
+        ({}, {"advantages": (-1.0, 0.0)}, (1.5 + 0.9) / 4),
+        ({"dual_clip": 1.2}, {"advantages": (-1.0, 0.0)}, (1.2 + 0.9) / 4),
+        ({}, {"nominal_sequences": 8}, ((-1.2 - 0.9) / 2 + 0.8) / 8),
+        ({"aggregation": "token-mean"}, {"nominal_tokens": 10}, (-1.2 - 0.9 + 0.8) / 10),
     ],
 )
-def test_clip_low_clip_high_and_aggregation(options, value):
-    assert loss(plain(**options), inputs()) == pytest.approx(value, abs=1e-6)
-
-
-def test_dual_clip():
-    # A = -1 for the first sequence: ratios 1.5, 0.9 cost 1.5, 0.9; the bound 1.2 cuts the first
-    assert loss(plain(), inputs((-1.0, 0.0))) == pytest.approx((1.5 + 0.9) / 4)
-    assert loss(plain(dual_clip=1.2), inputs((-1.0, 0.0))) == pytest.approx((1.2 + 0.9) / 4)
-
-
-def test_nominal_sizes_reach_the_mean():
-    assert loss(plain(), inputs(nominal_sequences=8)) == pytest.approx(((-1.2 - 0.9) / 2 + 0.8) / 8)
-    token = plain(aggregation="token-mean")
-    assert loss(token, inputs(nominal_tokens=10)) == pytest.approx((-1.2 - 0.9 + 0.8) / 10)
+def test_clips_and_the_mean(options, given, value):
+    assert loss(plain(**options), inputs(**given)) == pytest.approx(value, abs=1e-6)
 
 
 # ---------------------------------------------------------------- delayed rollout policy

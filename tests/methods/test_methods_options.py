@@ -150,8 +150,7 @@ def test_a_method_of_another_package_is_listed_and_trained(
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["methods"]) == 0 and "without a correct response" in capsys.readouterr().out
     assert main(words) == 0
-    results = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
-    (run,) = results.glob("smoke/countdown/*/toy/seed1")
+    (run,) = Path(compose_config(tiny_world).paths.results).glob("smoke/countdown/*/toy/seed1")
     groups = read_table(run / GROUPS)
     assert len(groups) == 16 and (groups["used"] == (groups["rewards"].map(sum) > 0)).all()
     assert set(groups.loc[~groups["used"], "reason"]) <= {"never solved"}

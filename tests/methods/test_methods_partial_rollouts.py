@@ -12,7 +12,7 @@ from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, group, ids
 from support.scripted import build as built
 
-from bapo import seeds, tasks
+from bapo import tasks
 from bapo.algorithm.rollouts import FRESH, Samples
 from bapo.engines.shared.costs import StepCosts
 from bapo.experiments.compose import compose_config
@@ -205,4 +205,3 @@ def test_random_numbers_are_never_used_twice(world):
     assert np.array_equal(first, tokens[2, 0, "one"])
     values = [v[:, 2:12].tobytes() for v in tokens.values()]
     assert len(set(values)) == len(values) == 6
-    assert len(set(seeds.prompt_keys([prompt.id] * 3))) == 3

@@ -105,18 +105,6 @@ def test_options_of_retrieval(options, correct, size, version):
     assert (old.size, old.rewards.sum(), old.version) == (size, correct, version)
 
 
-def test_responses_of_different_length_are_merged():
-    m = repo(min_cached=2, capacity=2, replays=2, strategy="recency")
-    short, long = group("p", 1, 1, size=1), group("p", 0, 1, size=1)
-    long.samples.tokens = np.array([[1, 2, 3]], dtype=np.int32)
-    long.samples.logprobs = np.array([[-1, -2, -3]], dtype=np.float32)
-    long.samples.lengths = np.array([3], dtype=np.int32)
-    m.build_batch(1, [short], NoSampler())
-    m.build_batch(2, [long], NoSampler())
-    old = m.build_batch(3, [group("p", 1, 3, size=2)], NoSampler()).groups[1]
-    assert old.samples.tokens.tolist() == [[7, 7, 0], [1, 2, 3]] and old.samples.lengths.tolist() == [2, 3]
-
-
 # ---------------------------------------------------------------- advantages and loss
 
 

@@ -17,6 +17,7 @@ from support.processes import wait_for
 from support.workflow import PATIENCE
 
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.experiments.settings import Settings
 from bapo.store.files import MANIFEST, PROBE, SUMMARY, read_json, read_table, verify_files
@@ -68,9 +69,9 @@ class SweepWorld:
 @pytest.fixture
 def world(tmp_path: Path, tiny_world: list[str], experiments: Path) -> SweepWorld:
     """Results of its own that begin with the tiny world's data and base model."""
-    made = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
+    made = run_directory(compose_config(tiny_world)).parents[2]
     for part in ("data", "qwen2-112k/base"):
-        shutil.copytree(made / "smoke/countdown" / part, tmp_path / "results/smoke/countdown" / part)
+        shutil.copytree(made / part, tmp_path / "results/smoke/countdown" / part)
     return SweepWorld(experiments, tmp_path / "results", tiny_world)
 
 

@@ -14,7 +14,7 @@ from support.runs import place, write_evaluation, write_run, write_study
 from analysis import paper
 from analysis.__main__ import main
 from analysis.reading import Outcomes
-from analysis.results import BASE, Result, against, by_method, difference, margin, shares
+from analysis.results import BASE, Result, against, by_method, margin, shares
 from analysis.study import Block, load, merged
 from analysis.tables import comparison
 
@@ -99,29 +99,6 @@ COUNTDOWN = Block("countdown", "qwen2-112k", "Countdown", "Tiny", None, {}, (("a
 def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result:
     correct = np.array(table, dtype=float)[..., None]  # one sample a problem
     return Result(method, method, "", seeds, {"a": Outcomes((), correct, correct)}, {})
-
-
-def test_seeds_are_paired_by_their_number() -> None:
-    reference = row("grpo", [[0, 0, 1, 1], [1, 1, 1, 1]], (1, 2))
-    subject = row("bapo", [[9, 9, 9, 9], [1, 1, 1, 1], [0, 1, 1, 1]], (7, 2, 1))
-    found = difference(subject, reference, "a").difference
-    # seed 1: 0.75 - 0.5; seed 2: 1 - 1; seed 7 has no partner. Mean 1/8
-    assert found.by_seed == {1: 0.25, 2: 0.0} and found.mean == 0.125
-    assert not difference(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a").difference.by_seed
-
-
-def test_what_a_seed_shares_cancels() -> None:
-    """Seeds 1 to 5 differ by 40 points, but within each of them the subject is better on half of the problems."""
-    rng = np.random.default_rng(0)
-    reference = np.array([rng.permutation(np.arange(20) < 4 * s) for s in range(5)], dtype=float) * 0.5
-    subject = reference + np.tile([0.2, 0.0], 10)
-    tables = {"bapo": subject, "grpo": reference}
-    rows = {name: row(name, table.tolist(), (1, 2, 3, 4, 5)) for name, table in tables.items()}
-    found = against(rows, "grpo", "a")["bapo"].difference
-    estimate = found.tested
-    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(found.by_seed.values()), 9)) == {0.1}
-    # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
-    assert estimate.se == pytest.approx(math.sqrt(0.2 / 19 / 20)) and estimate.p < 0.001
 
 
 def test_effects_are_shares_of_what_grpo_gains() -> None:

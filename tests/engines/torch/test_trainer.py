@@ -381,7 +381,7 @@ def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path,
 
 
 def test_missing_problems_and_base_model(tiny_world: list[str], tmp_path: Path) -> None:
-    results = next(o for o in tiny_world if o.startswith("paths.results=")).removeprefix("paths.results=")
+    results = compose_config(tiny_world).paths.results
     overrides = [*tiny_world, f"paths.results={tmp_path}"]
     with pytest.raises(UserError, match="`bapo data"):
         train(compose_config(overrides))
