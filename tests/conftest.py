@@ -76,7 +76,7 @@ def the_same_experiments() -> Iterator[None]:
 
 def _tiny(paths: pytest.TempPathFactory) -> list[str]:
     results = paths.mktemp("results")
-    made = made_once(paths, "tiny_world", lambda folder: start_of(TINY, folder))
+    made = made_once(paths, "tiny_world", lambda folder: start_of([*TINY, f"paths.results={folder}"]))
     shutil.copytree(made, results, dirs_exist_ok=True)
     return [*TINY, f"paths.results={results}"]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.evidence import MARK, OF_STUDY, command
+from support.evidence import MARK, made_of
 from support.pages import FENCE
 from support.paths import ROOT
-
-from analysis.__main__ import main
-from analysis.exchange import evidence
 
 PAGES = ("README", *(f"docs/{n}" for n in ("results", "deciding", "hard_prompts", "replay2026", "specifications")))
 #: numbers without evidence, "PAGE: NUMBER", one a line: of the paper, of a machine, or of a table that is not kept
@@ -71,23 +68,6 @@ def of_rows(file: Path) -> set[str]:
     return known
 
 
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], set[str]]:
-    """Return a function that gives the numbers of what the analysis makes of a study's evidence: a table, a figure."""
-    home = tmp_path_factory.mktemp("evidence")
-
-    def of(place: str, product: str) -> set[str]:
-        folder = home / place / product
-        if not folder.exists():
-            study = home / place / "runs" / Path(place).parent / "studies" / f"{Path(place).name}.json"
-            if not study.exists():
-                assert [evidence.unpack(file, home / place / "runs") for file in OF_STUDY[place]][-1] == study
-            assert main([*command(product), "--study", str(study), "--out", str(folder)]) == 0
-        return set().union(*map(of_tables, folder.glob("*.md")), *map(of_rows, folder.glob("*.csv")))
-
-    return of
-
-
 PARAGRAPHS = [p for page in PAGES for p in paragraphs(page)]
 MARKED = [pytest.param(p, marks=[pytest.mark.slow] * bool(p.sources), id=str(p)) for p in PARAGRAPHS]
 LISTED = set(WITHOUT.read_text(encoding="utf-8").splitlines())
@@ -103,10 +83,13 @@ def unknown(paragraph: Paragraph) -> set[str]:
 
 
 @pytest.mark.parametrize("paragraph", MARKED)
-def test_a_number_of_a_sentence_stands_in_a_table(paragraph: Paragraph, given: Callable) -> None:
+def test_a_number_of_a_sentence_stands_in_a_table(
+    paragraph: Paragraph, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     left = {f"{paragraph.page}: {n}" for n in unknown(paragraph)} - LISTED
-    if left:
-        known = set().union(*(given(*source) for source in paragraph.sources))
+    for source in paragraph.sources if left else ():
+        folder = made_of(tmp_path_factory, *source)
+        known = set().union(*map(of_tables, folder.glob("*.md")), *map(of_rows, folder.glob("*.csv")))
         left -= {f"{paragraph.page}: {n}" for n in known}
     assert left == set(), f"{paragraph}: name the evidence in a comment at its end"
 

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from support.evidence import FILES, OF_STUDY, Table, command, differences, registered_late, tables
+from support.evidence import FILES, OF_STUDY, Table, differences, made_of, registered_late, tables
 from support.pages import PAGES
 from support.paths import ROOT
 
@@ -41,31 +40,16 @@ MARKED = [
 ]
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], list[Table]]:
-    """Return a function that gives the tables which a product of the analysis makes of a study's evidence."""
-    home = tmp_path_factory.mktemp("evidence")
-
-    def of(place: str, product: str) -> list[Table]:
-        plain = EVIDENCE / f"{place}.csv"  # what was measured on a machine, rather than made of runs
-        if plain.exists():
-            header, *rows = csv.reader(plain.read_text(encoding="utf-8").splitlines())
-            return [Table(plain.name, tuple(header), tuple(map(tuple, rows)))]
-        folder = home / place
-        study = folder / Path(place).parent / "studies" / f"{Path(place).name}.json"
-        if not study.exists():
-            assert [evidence.unpack(file, folder) for file in OF_STUDY[place]][-1] == study
-        if not (folder / product).exists():
-            assert main([*command(product), "--study", str(study), "--out", str(folder / product)]) == 0
-        (page,) = (folder / product).glob("*.md")
-        return list(tables(page.read_text(encoding="utf-8"), page.name))
-
-    return of
-
-
 @pytest.mark.parametrize("table", MARKED)
-def test_a_table_is_what_its_evidence_gives(table: Table, made: Callable[[str, str], list[Table]]) -> None:
-    assert differences(table, made(table.place, table.product)) == []
+def test_a_table_is_what_its_evidence_gives(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
+    plain = EVIDENCE / f"{table.place}.csv"  # what was measured on a machine, rather than made of runs
+    if plain.exists():
+        header, *rows = csv.reader(plain.read_text(encoding="utf-8").splitlines())
+        made = [Table(plain.name, tuple(header), tuple(map(tuple, rows)))]
+    else:
+        (page,) = made_of(tmp_path_factory, table.place, table.product).glob("*.md")
+        made = list(tables(page.read_text(encoding="utf-8"), page.name))
+    assert differences(table, made) == []
 
 
 @pytest.mark.slow

@@ -11,20 +11,20 @@ import pytest
 from support.configs import changed
 from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
+from support.world import start_of
 
 from bapo.evaluation import backends, curve, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
 from bapo.gpucheck.command import PROMPTS
-from bapo.tasks.job import data_folder, make_data
+from bapo.tasks.job import data_folder
 
 if LATE:
     import torch
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import read_prompts
-    from bapo.engines.torch.base_model import train_base
 
 
 pytestmark = [pytest.mark.slow, needs_vllm]
@@ -49,9 +49,7 @@ def diagrams(folder: Path) -> list[str]:
     settings = ["scale=smoke", "task=geometry", "device=cpu", "tracking=none", f"paths.results={folder / 'results'}"]
     settings += [f"model.architecture.text_config.{key}={value}" for key, value in text.items()]
     settings += ["model.architecture.vision_config.out_hidden_size=128", "data.split_sizes.diagrams_test=24"]
-    config = compose_config(settings)
-    make_data(config)
-    train_base(config)
+    start_of(settings)
     return settings
 
 

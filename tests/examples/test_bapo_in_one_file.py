@@ -15,6 +15,7 @@ import pytest
 from support.late import LATE
 from support.paths import ROOT
 from support.scripted import build, group
+from support.world import start_of
 
 from bapo import seeds
 from bapo.algorithm.rollouts import ORIGINS, REEVALUATED, Group, Prompt
@@ -24,12 +25,10 @@ if LATE:
     import torch
 
     from bapo.algorithm.losses import LossInputs
-    from bapo.engines.torch.base_model import train_base
     from bapo.engines.torch.rollout import ResponseGenerator
     from bapo.engines.torch.trainer import Trainer
     from bapo.methods.bapo import BAPO
     from bapo.tasks.base import Problem
-    from bapo.tasks.job import make_data
 
 FILE = ROOT / "examples" / "bapo_in_one_file.py"
 #: steps 2, 4 and 6 refresh and re-evaluate; step 5 is the first that drops groups for their age
@@ -75,9 +74,7 @@ def engine_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Record, 
     keys = {"train.batch_size": "B", "train.mini_batch_size": "MINI_BATCH", "method.v": "v", "method.m": "m"}
     sizes = [f"{key}={SMALL[name]}" for key, name in keys.items()] + [f"train.steps={STEPS}"]
     quiet = ["probe.prompts=0", "tracking=none", f"paths.results={results}"]
-    config = compose_config(["scale=laptop", "task=countdown", "method=bapo", *sizes, *quiet, "seed=7"])
-    make_data(config)
-    train_base(config)
+    config = start_of(["scale=laptop", "task=countdown", "method=bapo", *sizes, *quiet, "seed=7"])
     record, sampled = Record(), list[list[Group]]()
     generate, build_batch, loss = ResponseGenerator.generate, BAPO.build_batch, BAPO.loss
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
+from analysis.__main__ import main
 from analysis.exchange import evidence
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
@@ -65,10 +68,20 @@ def tables(text: str, page: str) -> Iterator[Table]:
             mark, computed = MARK.fullmatch(line.strip()), bool(COMPUTED.fullmatch(line.strip()))
 
 
-def command(product: str) -> list[str]:
-    """Return the words that make what a comment names: a table, ``figure:NAME``, ``specifications:REFERENCE``."""
-    name, _, other = product.partition(":")
-    return [name, *([other] if name == "figure" else ["--reference", other]) * bool(other)]
+def made_of(paths: pytest.TempPathFactory, place: str, product: str) -> Path:
+    """Return the folder with a product of a study's evidence, which a process makes once.
+
+    product: as a comment names it, a table, ``figure:NAME`` or ``specifications:REFERENCE``.
+    """
+    home = paths.getbasetemp() / "evidence" / place
+    study = home / Path(place).parent / "studies" / f"{Path(place).name}.json"
+    if not study.exists():
+        assert [evidence.unpack(file, home) for file in OF_STUDY[place]][-1] == study
+    if not (home / product).exists():
+        name, _, other = product.partition(":")
+        command = [name, *([other] if name == "figure" else ["--reference", other]) * bool(other)]
+        assert main([*command, "--study", str(study), "--out", str(home / product)]) == 0
+    return home / product
 
 
 def _plain(cell: str) -> str:

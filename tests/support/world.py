@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from bapo.experiments.compose import compose_config
+from bapo.experiments.schema import Config
 from support.workflow import SMALL, snakemake
 
 #: the smoke scale with shorter runs: about a second each. The base is smoke's own: one trained for less solves nothing,
@@ -43,15 +45,15 @@ def made_once(paths: pytest.TempPathFactory, name: str, make: Callable[[Path], o
     return home / name
 
 
-def start_of(overrides: Sequence[str], results: Path) -> None:
-    """Make data and base model of a configuration in a results folder."""
+def start_of(overrides: Sequence[str]) -> Config:
+    """Make data and base model of a configuration, which is returned."""
     from bapo.engines.torch.base_model import train_base
-    from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 
-    config = compose_config([*overrides, f"paths.results={results}"])
+    config = compose_config(list(overrides))
     make_data(config)
     train_base(config)
+    return config
 
 
 # ------------------------------------------------------------------------------------------------ a whole workflow

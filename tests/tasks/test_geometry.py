@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support.late import LATE
+from support.world import start_of
 
 from bapo import tasks
 from bapo.errors import UserError
@@ -20,7 +21,6 @@ from bapo.experiments.places import base_directory, data_directory, run_director
 from bapo.tasks.files import read_problems
 from bapo.tasks.geometry import figures
 from bapo.tasks.geometry import generator as generators
-from bapo.tasks.job import make_data
 
 if LATE:
     from scipy.stats import binom
@@ -28,7 +28,6 @@ if LATE:
 
     from bapo.engines.shared.models import images
     from bapo.engines.shared.prompts import read_prompts
-    from bapo.engines.torch.base_model import train_base
     from bapo.engines.torch.trainer import train
     from bapo.evaluation.backends import build
     from bapo.evaluation.run import run_benchmark
@@ -183,10 +182,6 @@ def test_noise_gives_other_steps_for_the_same_question():
 # ------------------------------------------------------------------------------------------------ the task
 
 
-def laptop(*overrides: str):
-    return compose_config(["scale=laptop", "task=geometry", "tracking=none", *overrides])
-
-
 TRUTH = json.dumps({"answer": 70, "format": "chain"})
 
 
@@ -211,7 +206,7 @@ def test_the_last_number_counts(response, correct, parsed):
 
 def test_data_on_disk(tmp_path):
     sizes = "data.split_sizes={base: 90, train: 30, probe: 9, diagrams_val: 9, diagrams_test: 9}"
-    config = laptop(sizes)
+    config = compose_config(["scale=laptop", "task=geometry", "tracking=none", sizes])
     counts = TASK.write_data(config, tmp_path)
     assert counts["train"]["problems"] == 30 and "base" not in counts
     problems = read_problems(tmp_path / "diagrams_val.parquet")
@@ -235,9 +230,7 @@ def test_a_run_on_diagrams_goes_on_from_its_middle_to_the_same_weights(tmp_path)
     small += ["data.split_sizes={base: 600, train: 16, probe: 4, diagrams_val: 6, diagrams_test: 6}", "probe.prompts=4"]
     small += ["train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2"]
     small += [f"paths.results={tmp_path}", "checkpoint.keep_state=true"]
-    config = compose_config(small)
-    make_data(config)
-    train_base(config)
+    config = start_of(small)
     train(config)
     assert_resumes_bit_for_bit(run_directory(config), small)
 
@@ -248,9 +241,7 @@ def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path)
     sizes = "{base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}"
     words = [f"data.split_sizes={sizes}", "data.generator.noise=0", "base.iterations=1500"]
     words += ["evaluation.benchmarks=[diagrams_val]", f"paths.results={tmp_path}"]
-    config = laptop(*words)
-    make_data(config)
-    train_base(config)
+    config = start_of(["scale=laptop", "task=geometry", "tracking=none", *words])
     checkpoint = base_directory(config) / "checkpoint"
     frame = pd.read_parquet(data_directory(config) / "diagrams_val.parquet")
     model, found = build(config, checkpoint, lambda count: None), []

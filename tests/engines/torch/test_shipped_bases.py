@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.world import start_of
 
 from bapo.errors import UserError
 from bapo.experiments import places
@@ -71,15 +72,12 @@ def test_a_damaged_file_is_named(tmp_path, experiments):
 def test_a_base_trained_anew_is_as_strong(tmp_path):
     """Its sums differ on another processor, and so do its weights: accuracy varied by a point between such bases."""
     from bapo.engines.shared.models import pretrained
-    from bapo.engines.torch.base_model import train_base
     from bapo.evaluation.run import evaluate
-    from bapo.tasks.job import make_data
 
     accuracy = {}
     for source in ("suite", "train"):
-        config = configuration("countdown", tmp_path / source, f"base.source={source}")
-        make_data(config)
-        train_base(config)
+        words = ["task=countdown", "tracking=none", f"paths.results={tmp_path / source}", f"base.source={source}"]
+        config = start_of(words)
         scores = evaluate(config, pretrained.start_of(config), tmp_path / source / "eval")["benchmarks"]
         accuracy[source] = sum(score["accuracy"] for score in scores.values()) / len(scores)
     assert abs(accuracy["train"] - accuracy["suite"]) < 0.025

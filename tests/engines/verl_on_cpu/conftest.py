@@ -14,7 +14,7 @@ from support.world import made_once, start_of
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with data and a base model that solves a few problems."""
-    return made_once(tmp_path_factory, "verl_world", lambda folder: start_of(SETTINGS, folder))
+    return made_once(tmp_path_factory, "verl_world", lambda folder: start_of([*SETTINGS, f"paths.results={folder}"]))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from support import verl_jobs
 from support.processes import wait_for
 from support.runs import without_a_line
 from support.verl_jobs import SETTINGS, finish, kill_behind
+from support.world import start_of
 
 from bapo.algorithm.rollouts import DEMONSTRATED
 from bapo.engines.verl import checkpoints
@@ -346,13 +347,10 @@ def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny Qwen2.5-VL: images through verl's dataset, rollout, re-evaluation, replay and forward pass."""
     from bapo.engines.shared import models
-    from bapo.engines.torch.base_model import train_base
-    from bapo.tasks.job import make_data
 
     bapo = ["method=bapo", "method.v=2", "method.m=2", "train.steps=5", "checkpoint.every=5"]
     run = Run(tmp_path, tmp_path, *bapo, settings=DIAGRAMS)
-    make_data(run.torch)
-    train_base(run.torch)
+    start_of([*DIAGRAMS, *bapo, f"paths.results={tmp_path}"])
     shutil.copytree(tmp_path / "smoke", tmp_path / "smoke-verl")
     end_at_placeholders(monkeypatch)
     expected = run.expected()
