@@ -37,6 +37,11 @@ PHASES = ("rollout", "regenerate", "reward", "update", "probe")
 Bits = Sequence[Sequence[int]] | np.ndarray
 
 
+def outcomes(counts: Iterable[int], samples: int = 8) -> list[list[int]]:
+    """Return 0/1 of the samples of problems with these numbers of right answers."""
+    return [[int(i < count) for i in range(samples)] for count in counts]
+
+
 def without_a_line(table: str, names: Iterable[str]) -> list[str]:
     """Return those of a table's columns that bapo/store/columns.py has no line for."""
     return [name for name in names if re.sub(r"_x[123]$", "_xN", name) not in columns.TABLES[table]]
@@ -164,8 +169,7 @@ CODE = {"version": "1", "commit": "a" * 40, "dirty": False}
 
 def bits(level: int, seed: int, shift: int = 0) -> list[list[int]]:
     """0/1 [N][K]: problems differ, and a seed answers a few of them differently."""
-    right = [max(0, min(K, level + i % 3 - 1 + int((i * 7 + seed * 3 + shift) % 10 == 0))) for i in range(N)]
-    return [[int(k < r) for k in range(K)] for r in right]
+    return outcomes(max(0, min(K, level + i % 3 - 1 + int((i * 7 + seed * 3 + shift) % 10 == 0))) for i in range(N))
 
 
 def write_results(

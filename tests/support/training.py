@@ -56,6 +56,30 @@ def model(family: str, seed: int = 3, **changes: Any) -> PreTrainedModel:
     return getattr(transformers, f"{family}ForCausalLM")(config).eval()
 
 
+def with_drawn_biases(model: PreTrainedModel) -> PreTrainedModel:
+    """Draw biases and norm weights too, since the library starts them at 0 and 1."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name or "ln_q" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def rows(prompts: Sequence[Sequence[int]], lengths: list[int], words: int = 40) -> tuple[Any, ...]:
+    """(ids, starts, lengths, width, mask) of one random response of ``words`` to each prompt, padded with 0."""
+    import torch
+
+    rng = np.random.default_rng(0)
+    starts = [len(prompt) for prompt in prompts]
+    ids = np.zeros((len(prompts), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)
+    for row, prompt, n in zip(ids, prompts, lengths, strict=True):
+        row[: len(prompt) + n] = [*prompt, *rng.integers(1, words, n)]
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return torch.from_numpy(ids), torch.tensor(starts), torch.tensor(lengths), max(lengths), mask.float()
+
+
 def llama(**changes: Any) -> PreTrainedModel:
     """A Llama; with biases the library's forward computes it, without them the fast one."""
     return model("Llama", **changes)

@@ -7,7 +7,7 @@ import pytest
 
 from bapo.experiments.compose import compose_config
 from bapo.tasks.geometry import task as geometry_task
-from support.training import SHAPE
+from support import training
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def processor(tokenizer):
 
 
 def build(tokenizer, text: dict | None = None, vision: dict | None = None):
-    """A small Qwen2.5-VL whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
+    """A small Qwen2.5-VL."""
     import torch
     import transformers as hf
 
@@ -34,7 +34,7 @@ def build(tokenizer, text: dict | None = None, vision: dict | None = None):
     model = hf.Qwen2_5_VLForConditionalGeneration(
         hf.Qwen2_5_VLConfig(
             text_config={
-                **SHAPE,
+                **training.SHAPE,
                 "vocab_size": len(tokenizer),
                 "max_position_embeddings": 256,
                 "rope_parameters": rope,
@@ -61,11 +61,7 @@ def build(tokenizer, text: dict | None = None, vision: dict | None = None):
             tie_word_embeddings=True,
         )
     )
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name or "ln_q" in name:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.eval()
+    return training.with_drawn_biases(model).eval()
 
 
 def picture(seed: int, size: tuple[int, int] = (48, 48)):
@@ -100,14 +96,5 @@ def prepared(processor, name: str, sizes=SIZES[:1]):
 
 def rows(prompts: list[list[int]], own: list, picks: list[int], lengths: list[int]):
     """(ids, starts, lengths, width, pictures, mask) of random responses to the prompts with these numbers."""
-    import torch
-
-    rng = np.random.default_rng(0)
-    starts = [len(prompts[p]) for p in picks]
-    ids = np.zeros((len(picks), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)
-    for row, pick, n in zip(ids, picks, lengths, strict=True):
-        row[: len(prompts[pick])] = prompts[pick]
-        row[len(prompts[pick]) : len(prompts[pick]) + n] = rng.integers(1, 300, n)
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).float()
-    pictures = [own[p] for p in picks]
-    return torch.from_numpy(ids), torch.tensor(starts), torch.tensor(lengths), max(lengths), pictures, mask
+    *found, mask = training.rows([prompts[p] for p in picks], lengths, words=300)
+    return *found, [own[p] for p in picks], mask

@@ -16,16 +16,6 @@ from bapo.errors import UserError
 from bapo.experiments.settings import Settings
 
 
-def becomes(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
-    """The words for Snakemake after its Snakefile, with which ``bapo run`` ends."""
-    seen: list[list[str]] = []
-    monkeypatch.setattr("os.execv", lambda program, given: seen.append(given))
-    assert bapo.__main__.main([*words] if words[0] == "demo" else ["run", *words]) == 0
-    (made,) = seen
-    at = made.index("--snakefile")
-    return made[3:at] + made[at + 2 :]
-
-
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
@@ -44,9 +34,12 @@ def becomes(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
 )
 def test_words_become_a_command(monkeypatch: pytest.MonkeyPatch, words: str, wanted: str) -> None:
     monkeypatch.chdir(ROOT / "tests")  # no profile of this name, no project
-    made = [" ".join(word.split()) for word in becomes(monkeypatch, *words.split())]
-    default = str(ROOT / "workflows" / "profiles" / "default")
-    assert [w.replace(", ", ",") for w in made] == [w.replace("DEFAULT", default) for w in wanted.split()]
+    executed: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda program, given: executed.append(given))
+    assert bapo.__main__.main([*["run"] * (not words.startswith("demo")), *words.split()]) == 0
+    made = [" ".join(word.split()).replace(", ", ",") for word in executed[0][3:]]
+    at, default = made.index("--snakefile"), str(ROOT / "workflows" / "profiles" / "default")
+    assert made[:at] + made[at + 2 :] == [word.replace("DEFAULT", default) for word in wanted.split()]
 
 
 def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

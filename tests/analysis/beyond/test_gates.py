@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from support.paths import ROOT
-from support.runs import place, probe_rows, write_evaluation, write_run, write_study
+from support.runs import outcomes, place, probe_rows, write_evaluation, write_run, write_study
 
 from analysis import study
 from analysis.beyond import gates
@@ -35,19 +35,21 @@ def with_rules(root: Path, monkeypatch: pytest.MonkeyPatch, **rules: object) -> 
             # of the probed prompts t0 and t1 start at 0/8; t0 stays there, t1 is solved by all but the first seed
             probe = probe_rows({0: (0, 0, seed), 10: (0, int(seed > 1), 8)})
             held_out = probe_rows({0: (2,), 10: (2 + seed,)}, probed="probe")
-            bits = {"a": [[1] * round(8 * accuracy) + [0] * (8 - round(8 * accuracy))] * 4}
+            bits = {"a": outcomes([round(8 * accuracy)] * 4)}
             write_run(place(root, method, seed), bits, probe=pd.concat([probe, held_out]))
     base = root / "base"
-    write_evaluation(base / "eval", {"a": [[1, 1, 0, 0, 0, 0, 0, 0]] * 4})
+    write_evaluation(base / "eval", {"a": outcomes([2] * 4)})
     cells = [("tiny", method, seed) for method in ("grpo", "bapo") for seed in (1, 2, 3)]
     bases = [{"task": "countdown", "model": "tiny", "run": str(base)}]
     return study.load(write_study(root, cells, benchmarks=("a",), bases=bases, name="asked"))
 
 
+def first_estimate(asked: study.StudyFile) -> Estimate:
+    return gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
+
+
 def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> Estimate:
-    asked = with_rules(root, monkeypatch, gates=[{**GATE, **quantity}])
-    rules = gates.registered("asked")
-    return gates.judge(asked.blocks, asked, rules)[0]["estimate"]
+    return first_estimate(with_rules(root, monkeypatch, gates=[{**GATE, **quantity}]))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "study").glob("*.yaml")), ids=lambda path: path.stem)
@@ -89,7 +91,7 @@ def test_coverage_is_the_chance_of_one_right_answer_in_32(tmp_path: Path, monkey
         write_run(place(tmp_path, "grpo", seed), {"a": [[1, *none[1:]], none]})
         write_run(place(tmp_path, "bapo", seed), {"a": [none, none]})
     write_evaluation(tmp_path / "base" / "eval", {"a": [none, none]})
-    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
+    found = first_estimate(asked)
     assert (found.mean, found.se) == (pytest.approx(25), 0)
 
 
@@ -130,20 +132,17 @@ OF_BASES = {
 def test_where_the_base_is_the_unit_bases_and_problems_are_both_random(
     quantity: dict[str, Any], by_base: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = of_bases(tmp_path, monkeypatch, **quantity)
     expected = mean_over_seeds(np.array(by_base) / 8).tested
-    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
+    found = first_estimate(of_bases(tmp_path, monkeypatch, **quantity))
     assert (found.mean, found.se, found.df) == pytest.approx((100 * expected.mean, 100 * expected.se, expected.df))
     assert found.mean == pytest.approx(100 * np.mean(by_base) / 8)
 
 
 def test_a_gain_is_measured_from_the_method_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """BAPO leads GRPO by 6/32; GRPO leads the whole batch by 2/32 and the base model by 6/32."""
-    lead = {"measure": "gain_share", "of": "bapo", "minus": "grpo"}
     for name, share in (("whole", 300), ("base", 100)):
-        asked = of_bases(tmp_path / name, monkeypatch, **lead, gain_from=name)
-        found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
-        assert found.mean == pytest.approx(share)
+        asked = of_bases(tmp_path / name, monkeypatch, measure="gain_share", **LEAD, gain_from=name)
+        assert first_estimate(asked).mean == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +184,7 @@ def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, unit: str = "base", **
     bases = []
     for method, solved in OF_BASES.items():
         for seed, (model, counts) in enumerate(solved.items(), start=1):
-            bits = {"a": [[1] * count + [0] * (8 - count) for count in counts]}
+            bits = {"a": outcomes(counts)}
             if method == "base":
                 write_evaluation(root / model / "eval", bits)
                 bases.append({"task": "countdown", "model": model, "run": str(root / model)})

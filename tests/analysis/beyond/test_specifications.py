@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from support.runs import place, write_evaluation, write_run, write_study
+from support.runs import outcomes, place, write_evaluation, write_run, write_study
 
 from analysis import statistics, study
 from analysis.beyond import specifications
@@ -22,18 +23,35 @@ SOLVED = {
 }
 
 
+def written(
+    root: Path, solved: Mapping[str, Sequence[Sequence[int]]], by_base: bool = False, problems: list[str] | None = None
+) -> tuple[pd.DataFrame, str]:
+    """Write runs with these numbers solved, by seed; return the table of their study and its page.
+
+    by_base: each seed has a base model of its own.
+    """
+    config: dict[str, object] = {name: {} for name in ("task", "data", "model", "base")}
+    cells = []
+    for method, seeds in solved.items():
+        for seed, counts in enumerate(seeds, start=1):
+            cells.append((f"base_{seed}" if by_base else "tiny", method, seed))
+            run = write_run(place(root, method, seed, model=cells[-1][0]), config=config)
+            write_evaluation(run / "eval", {"a": outcomes(counts)}, problems=problems)
+    file = write_study(root, sorted(cells, reverse=True), benchmarks=("a",), name="asked", reference="grpo")
+    csv, page, _ = specifications.write(study.load(file), root / "out")
+    return pd.read_csv(csv), page.read_text()
+
+
+def of_benchmark(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["benchmark"] == "a"].set_index("method")
+
+
 @pytest.fixture
 def rows(tmp_path: Path) -> pd.DataFrame:
     """Return the table of the benchmark, by method."""
-    for method, seeds in SOLVED.items():
-        for seed, counts in enumerate(seeds, start=1):
-            write_run(place(tmp_path, method, seed), {"a": [[1] * c + [0] * (8 - c) for c in counts]})
-    cells = [("tiny", method, seed) for method in SOLVED for seed in (1, 2, 3)]
-    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
-    csv, page, _ = specifications.write(loaded, tmp_path / "out")
-    assert "BAPO" in page.read_text()
-    frame = pd.read_csv(csv)
-    return frame[frame["benchmark"] == "a"].set_index("method")
+    table, page = written(tmp_path / "tiny", SOLVED)
+    assert "BAPO" in page
+    return of_benchmark(table)
 
 
 def side(method: str) -> statistics.Side:
@@ -58,16 +76,9 @@ def test_each_test_is_corrected_over_its_family(rows: pd.DataFrame) -> None:
 
 def test_a_base_with_one_run_stands_in_a_seeds_place(rows: pd.DataFrame, tmp_path: Path) -> None:
     """The pooled model has its effect, and signed ranks over bases are in the place of the unpaired test."""
-    cells = [(f"base_{seed}", method, seed) for method in SOLVED for seed in (3, 1, 2)]
-    config: dict[str, object] = {name: {} for name in ("task", "data", "model", "base")}
-    for model, method, seed in cells:
-        outcomes = {"a": [[1] * c + [0] * (8 - c) for c in SOLVED[method][seed - 1]]}
-        write_run(place(tmp_path, method, seed, model=model), outcomes, config=config)
-    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
-    csv, page, _ = specifications.write(loaded, tmp_path / "bases")
-    assert "## Countdown, 3 base models: A" in page.read_text() and "| Signed ranks |" in page.read_text()
-    of_bases = pd.read_csv(csv)
-    found = of_bases[of_bases["benchmark"] == "a"].set_index("method")
+    table, page = written(tmp_path / "bases", SOLVED, by_base=True)
+    assert "## Countdown, 3 base models: A" in page and "| Signed ranks |" in page
+    found = of_benchmark(table)
     numbers = rows.filter(regex="paired").columns.drop(list(rows.filter(regex="unpaired").columns))
     assert (found[numbers] == rows[numbers]).all(axis=None)
     reference, trained = side("grpo"), [side(method) for method in SOLVED]
@@ -87,30 +98,20 @@ def test_diagrams_of_the_same_angles_are_one_draw(tmp_path: Path) -> None:
         *(f"geometry:triangle:{a}-60-{120 - a}:0,0,0,30,5,5:third" for a in (20, 30, 40, 50)),
     ]
     solved = {"grpo": [(2, 2, 4, 4, 3, 4)] * 3, "bapo": [(8, 8, 4, 5, 3, 4), (8, 7, 4, 5, 4, 4), (8, 8, 4, 5, 3, 4)]}
-    for method, seeds in solved.items():
-        for seed, counts in enumerate(seeds, start=1):
-            outcomes = {"a": [[1] * c + [0] * (8 - c) for c in counts]}
-            write_evaluation(write_run(place(tmp_path, method, seed)) / "eval", outcomes, problems=names)
-    cells = [("tiny", method, seed) for method in solved for seed in (1, 2, 3)]
-    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
-    csv, page, _ = specifications.write(loaded, tmp_path / "out")
-    row = pd.read_csv(csv).set_index("benchmark").loc["avg"]
+    table, page = written(tmp_path, solved, problems=names)
+    row = table.set_index("benchmark").loc["avg"]
     units = ["parallels:40-40"] * 2 + names[2:]
     x = (np.array(solved["bapo"]) - np.array(solved["grpo"])) / 8
     expected = statistics.mean_over_seeds(statistics.by_unit(x, units)).tested
     assert (row["angles_low"], row["p_angles"]) == pytest.approx((100 * expected.low, expected.p), abs=1e-3)
     assert row["combinations"] == "parallels 40-40, triangle 30-60-90" and row["problems"] == "3 of 6"
     assert row["without"] == pytest.approx(100 * x[:, [2, 4, 5]].mean(), abs=1e-3)
-    assert "| New angles | By all four |" in page.read_text()
+    assert "| New angles | By all four |" in page
 
 
 def test_a_study_without_replicates_is_named(tmp_path: Path) -> None:
-    for method in ("grpo", "bapo"):
-        write_run(place(tmp_path, method, 1), {"a": [[1, 0], [1, 1]]})
-    cells = [("tiny", method, 1) for method in ("grpo", "bapo")]
-    loaded = study.load(write_study(tmp_path, cells, benchmarks=("a",), name="asked", reference="grpo"))
     with pytest.raises(UserError, match="two training seeds"):
-        specifications.write(loaded, tmp_path / "out")
+        written(tmp_path, {"grpo": [(4, 8)], "bapo": [(4, 8)]})
 
 
 @pytest.mark.parametrize(

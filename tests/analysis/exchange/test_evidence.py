@@ -256,14 +256,7 @@ WRONG = [
     *('"more": NaN', '"more": -Infinity', '"more": 1e999', '"steps": "x"', '"ended": 5', '"budget": 5'),
 ]
 #: fields that no study has
-OTHER_FIELDS = (
-    '"name": 5',
-    '"benchmarks": {"x": 5}',
-    '"bases": [5]',
-    '"missing": 5',
-    '"bases": [{"task": 1}]',
-    '"x": 1',
-)
+OTHER = ('"name": 5', '"benchmarks": {"x": 5}', '"bases": [5]', '"missing": 5', '"bases": [{"task": 1}]', '"x": 1')
 
 
 def zipped(file: Path, about: object, **tables: Any) -> Path:
@@ -308,7 +301,7 @@ def many(rows: int, **columns: Any) -> bytes:
         {"text": [{"path": STUDY, "text": text} for text in "ab"]},
         *({"texts": {STUDY: text}} for text in ("[]", "5", "{}", ASKED.replace(', "run"', ', "walk"'))),
         *({"texts": {STUDY: text}} for text in ('{"cells": [{"task": "x"}]}', '{"cells": 5}', '{"name": "table1"}')),
-        *({"texts": {STUDY: f"{ASKED[:-1]}, {more}}}"}} for more in OTHER_FIELDS),
+        *({"texts": {STUDY: f"{ASKED[:-1]}, {more}}}"}} for more in OTHER),
         *({"eval": [EVAL | {key: n}]} for key in ("correct", "parsed") for n in (-1, 3, 2**40, "many", None)),
         *({"eval": [EVAL | {"samples": n}]} for n in (-1, 10_001, 3 * 10**9, 1.5, None, True)),
         {"eval": [EVAL | {"samples": 10_000, "problem_id": f"p{i}"} for i in range(2001)]},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.image import imread
-from support.runs import place, write_run, write_study
+from support.runs import outcomes, place, write_run, write_study
 
 from analysis import study
 from analysis.figures import overview
@@ -27,9 +27,8 @@ def a_study(
     for model, base in models.items():
         for method in methods:
             for seed, counts in enumerate((GRPO if method == "grpo" else BAPO)[:seeds], start=1):
-                bits = {"a": [[1] * c + [0] * (8 - c) for c in counts]}
                 config = {**MADE, "model": {"name": model, "title": model}, "base": {"seed": base, "kind": kind}}
-                write_run(place(root, method, seed, model=model), bits, config=config)
+                write_run(place(root, method, seed, model=model), {"a": outcomes(counts)}, config=config)
     cells = [(model, method, seed) for model in models for method in methods for seed in range(1, seeds + 1)]
     return study.load(write_study(root, cells, benchmarks=("a",), name=name))
 

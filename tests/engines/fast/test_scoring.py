@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 from support import training
 from support.late import LATE
+from support.training import rows
 
 if LATE:
     import torch
@@ -19,25 +19,7 @@ if LATE:
 
 
 def build(family: str = "Qwen2", **changes):
-    """A model whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
-    model = training.model(family, 5, **{"num_key_value_heads": 4, **changes})
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
-
-
-def batch(prompts: list[list[int]], lengths: list[int], seed: int = 0):
-    """(ids, starts, lengths, width, mask) of one random response a prompt, padded with 0."""
-    rng = np.random.default_rng(seed)
-    starts = [len(p) for p in prompts]
-    ids = np.zeros((len(prompts), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)
-    for row, prompt, n in zip(ids, prompts, lengths, strict=True):
-        row[: len(prompt)] = prompt
-        row[len(prompt) : len(prompt) + n] = rng.integers(1, 40, n)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return torch.from_numpy(ids), torch.tensor(starts), torch.tensor(lengths), max(lengths), mask.float()
+    return training.with_drawn_biases(training.model(family, 5, **{"num_key_value_heads": 4, **changes}))
 
 
 A, B, C = [5, 6, 7], [8, 9, 10, 11, 12, 13], [3]
@@ -72,7 +54,7 @@ def test_values_and_gradients_are_the_librarys(name, changes, device):
         pytest.skip("no GPU")
     model = build(**changes).to(device)
     assert scoring.supports(model)
-    ids, starts, lengths, width, mask = batch(*BATCHES[name])
+    ids, starts, lengths, width, mask = rows(*BATCHES[name])
     weights = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(1)) * mask
     ids, starts, lengths, mask, weights = (t.to(device) for t in (ids, starts, lengths, mask, weights))
 
@@ -91,7 +73,7 @@ def test_values_and_gradients_are_the_librarys(name, changes, device):
 
 
 def test_each_beginning_is_computed_once_and_padding_never():
-    ids, starts, lengths, _, _ = batch([A] * 3 + [B] * 3, [4, 4, 1, 7, 2, 9])
+    ids, starts, lengths, _, _ = rows([A] * 3 + [B] * 3, [4, 4, 1, 7, 2, 9])
     ids[1] = ids[0]  # two equal rows
     layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy())
     beginnings = {
@@ -106,7 +88,7 @@ def test_each_beginning_is_computed_once_and_padding_never():
 
 def test_models_that_rotate_otherwise_share_no_places():
     """Policy and reference score the same rows one after the other and share what the layout alone decides."""
-    ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
+    ids, starts, lengths, width, mask = rows([A, A, B], [2, 7, 4])
     slow = {"rope_type": "default", "rope_theta": 100.0}
     for model in (build(), build(rope_parameters=slow), build(num_key_value_heads=4)):
         expected = models.score(model, ids, starts, width).logprobs
@@ -117,7 +99,7 @@ def test_models_that_rotate_otherwise_share_no_places():
 def test_changed_weights_are_seen():
     """By an optimiser, and of a frozen model by ``load_state_dict``."""
     model, other = build(), build()
-    ids, starts, lengths, _, mask = batch([A, A, B], [2, 7, 4])
+    ids, starts, lengths, _, mask = rows([A, A, B], [2, 7, 4])
 
     def found():
         return scoring.score(model, ids, starts, lengths)[0] * mask
@@ -136,7 +118,7 @@ def test_changed_weights_are_seen():
 
 def test_padding_carries_no_gradient_and_no_influence():
     model = build()
-    ids, starts, lengths, _, mask = batch([A, A, B], [2, 7, 4])
+    ids, starts, lengths, _, mask = rows([A, A, B], [2, 7, 4])
     found, entropy = scoring.score(model, ids, starts, lengths)
     assert entropy is None
     filled = ids.clone()
