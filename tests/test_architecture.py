@@ -142,9 +142,6 @@ def test_collecting_tests_imports_nothing_slow() -> None:
     assert set() == late.EARLY
 
 
-# ------------------------------------------------------------------------------------------------ types
-
-
 @pytest.mark.slow
 def test_types_are_clean() -> None:
     output, errors, status = api.run(["bapo", "analysis", "examples", "--cache-dir", "/dev/null"])

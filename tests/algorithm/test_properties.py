@@ -56,9 +56,6 @@ def batch(draws, rows, tokens):
     return torch.tensor(values), torch.tensor(mask, dtype=torch.float64), torch.tensor(rng.random(rows) < 0.5)
 
 
-# ------------------------------------------------------------------------------------------------ losses
-
-
 @given(logprob, logprob)
 def test_the_ratio_is_positive_finite_and_the_inverse_of_its_mirror(now, before):
     a, b = torch.tensor(now), torch.tensor(before)
@@ -147,9 +144,6 @@ def test_the_clipped_value_loss_is_never_below_the_plain_one(value, old, target,
         assert clipped.item() == pytest.approx(plain)
 
 
-# ------------------------------------------------------------------------------------------------ advantages
-
-
 @given(st.lists(shares, min_size=2, max_size=16), st.sampled_from(["population", "unbiased", "none"]), st.booleans())
 def test_group_advantages_are_centred_and_keep_the_order_of_the_rewards(rewards, std, inside):
     values = group_relative(np.array(rewards), std, eps_inside=inside)
@@ -180,9 +174,6 @@ def test_gae_with_lambda_one_is_the_return_less_the_value_and_whitening_centres_
     assert len(white) < 2 or (abs(white.mean()) < 1e-5 and white.std(ddof=1) == pytest.approx(1, abs=1e-3))
 
 
-# ------------------------------------------------------------------------------------------------ filters, mini-batches
-
-
 @given(corrects, shares, seed)
 def test_filters_keep_the_order_and_choose_what_they_say(counts, share, draws):
     groups, rng = fresh(counts), np.random.default_rng(draws)
@@ -205,9 +196,6 @@ def test_mini_batches_hold_every_group_once(counts, size, underfilled, step):
         assert all(len(part) == size for part in parts[:-1])
     else:
         assert len(parts) == min(3, len(groups)) and max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-# ------------------------------------------------------------------------------------------------ buffers
 
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=40))
@@ -246,9 +234,6 @@ def test_the_response_cache_keeps_the_newest_responses(capacity, counts):
     assert [g.rewards[0] for g in cache.of("p")] == rewards[-capacity:]
 
 
-# ------------------------------------------------------------------------------------------------ thresholds, theory
-
-
 @given(shares, shares, shares, shares)
 def test_thresholds_stay_in_their_range_and_fall_as_the_mirror_of_rising(average, other, a, b):
     low, high = min(a, b), max(a, b)
@@ -278,9 +263,6 @@ def test_the_constants_are_at_least_one_and_bound_every_mean_they_speak_of(mu, s
     admitted = [m for m in means if above(m, low)]
     if admitted:
         assert max(map(stability, admitted)) == pytest.approx(k2_worst(low, size))
-
-
-# ------------------------------------------------------------------------------------------------ random numbers
 
 
 @given(seed, st.lists(st.text(max_size=8), min_size=1, max_size=12), st.integers(1, 20))

@@ -9,8 +9,6 @@ from support.scripted import group
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
 from bapo.algorithm.rollouts import Prompt, Samples, between
 
-# ---------------------------------------------------------------- B_bad
-
 
 def test_a_replacement_leaves_the_order_as_it_is():
     hard = HardPrompts(4)
@@ -18,9 +16,6 @@ def test_a_replacement_leaves_the_order_as_it_is():
         hard.add(HardPrompt(name, Prompt(name)))
     hard.replace(HardPrompt("b", Prompt("b"), 0.5))
     assert [(e.key, e.mean) for e in hard] == [("a", 0.0), ("b", 0.5), ("c", 0.0), ("d", 0.0)]
-
-
-# ---------------------------------------------------------------- B_high
 
 
 def test_between_is_closed_at_both_ends():
@@ -38,9 +33,6 @@ def test_removal_is_of_the_very_group_not_of_its_prompt():
     assert [g.step for g in high] == [2]
 
 
-# ---------------------------------------------------------------- RePO's cache
-
-
 def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
     cache = ResponseCache(16)
     for step in (1, 2, 3):
@@ -51,9 +43,6 @@ def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
     assert [g.step for g in kept] == 8 * [2] + 8 * [3]
     assert [g.rewards.tolist() for g in kept[:3]] == [[1.0], [1.0], [0.0]]  # 2 of 8 correct at step 2
     assert all(g.size == 1 and g.samples.tokens.shape == (1, 2) for g in kept)
-
-
-# ---------------------------------------------------------------- the data itself
 
 
 @pytest.mark.parametrize("bad", [[0.0, 1.5], [-1.0, 1.0], [0.0, float("nan")]])

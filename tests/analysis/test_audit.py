@@ -22,9 +22,6 @@ def of(findings: Sequence[Finding], check: str, *words: str) -> list[Finding]:
     return [f for f in findings if f.check == check and all(w in f"{f.where} {f.text}" for w in words)]
 
 
-# ------------------------------------------------------------------------------------------------ the papers
-
-
 def test_cells_of_the_paper(findings: list[Finding]) -> None:
     means = [(f.numbers["printed"], round(f.numbers["mean"], 2)) for f in of(findings, "average")]
     assert means == [(48.90, 49.08), (51.57, 51.33)]
@@ -59,9 +56,6 @@ def test_statements_of_the_paper(findings: list[Finding]) -> None:
     assert empty.numbers["largest"] == pytest.approx(0) and empty.numbers["largest_with_factor_1"] == pytest.approx(1)
 
 
-# ------------------------------------------------------------------------------------------------ the arithmetic
-
-
 @pytest.mark.parametrize(
     ("outcomes", "possible", "impossible"),
     [
@@ -88,9 +82,6 @@ def test_printed_numbers() -> None:
     assert (parse("677k").value, parse("677k").half_unit) == (677_000, 500)
     assert (parse("73.00").digits, parse("73").half_unit) == (2, 0.5)
     assert parse("-") is None and parse("on") is None
-
-
-# ------------------------------------------------------------------------------------------------ another paper
 
 
 def write(folder: Path, rows: Sequence[dict[str, Any]], **setup: object) -> Path:

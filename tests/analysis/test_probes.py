@@ -25,9 +25,6 @@ def two() -> Probes:
     return Probes.of(TWO, 2)
 
 
-# ------------------------------------------------------------------------------------------------ what is counted
-
-
 def test_migration_by_hand() -> None:
     counts = probes.migration(np.array([0, 0, 2, 2, 1]), np.array([0, 2, 1, 2, 0]), 2)
     assert counts.tolist() == [[1, 0, 1], [1, 0, 0], [0, 1, 1]]  # row: before, column: now
@@ -45,9 +42,6 @@ def test_distance_of_histograms_by_hand() -> None:
     assert (before.tolist(), after.tolist()) == ([2, 1, 1], [1, 1, 2])
     assert probes.distance(before, after) == pytest.approx(1 / 4)  # of four prompts at least one has moved
     assert probes.distance(before, before) == 0 and probes.distance(np.array([3, 0]), np.array([0, 5])) == 1
-
-
-# ------------------------------------------------------------------------------------------------ pairs of seeds
 
 
 def test_prompts_are_chosen_by_the_other_seed() -> None:

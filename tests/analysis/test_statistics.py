@@ -22,9 +22,6 @@ def bits(seed: int, n: int = 25, k: int = 8) -> np.ndarray:
     return (random.random((n, k)) < random.beta(0.7, 1.3, (n, 1))).astype(int)
 
 
-# ------------------------------------------------------------------------------------------------ one model
-
-
 def test_clustered_is_the_t_interval_of_problem_means() -> None:
     x = bits(1)
     test = stats.ttest_1samp(x.mean(axis=1), 0)
@@ -83,14 +80,8 @@ def test_coverage_of_clustered_and_binomial_intervals() -> None:
     assert np.mean(np.abs(centre - truth) < binomial) < 0.5
 
 
-# ------------------------------------------------------------------------------------------------ pass@k
-
-
 def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
     assert [pass_at_k(correct, 10_000, 5_000) for correct in (0, 1, 10_000)] == pytest.approx([0, 0.5, 1])
-
-
-# ------------------------------------------------------------------------------------------------ several seeds
 
 
 def test_mean_over_seeds_by_hand() -> None:
@@ -377,9 +368,6 @@ def test_seed_differences_are_not_found_where_there_are_none() -> None:
     assert low["problems"] / 600 > 0.3
 
 
-# ------------------------------------------------------------------------------------------------ effects and tasks
-
-
 @pytest.mark.parametrize(
     ("estimates", "mean", "se"),
     [
@@ -407,17 +395,11 @@ def test_improvement_over_tasks_by_hand() -> None:
     assert s.stratified(s.probability_of_improvement, [np.array([3.0, 4])], [np.array([1.0, 2])]) == (1, 1, 1)
 
 
-# ------------------------------------------------------------------------------------------------ Holm
-
-
 def test_holm_by_hand() -> None:
     # sorted .005 .01 .03 .04 times 4 3 2 1 = .02 .03 .06 .04, and never falling
     assert s.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert s.holm([0.5, 0.9]).tolist() == [1.0, 1.0]
     assert s.holm([0.03]).tolist() == [0.03]
-
-
-# ------------------------------------------------------------------------------------------------ for every input
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))

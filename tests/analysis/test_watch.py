@@ -30,9 +30,6 @@ def test_durations() -> None:
     assert [text.minutes(s) for s in (0, 3, 95, 7500)] == ["0 s", "1 min", "2 min", "2 h 05 min"]
 
 
-# ------------------------------------------------------------------------------------------------ watch
-
-
 def test_watch_without_a_folder_takes_the_scale_that_was_described_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,9 +63,6 @@ def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path, capsys: pytes
 def test_a_folder_without_studies_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=str(tmp_path)):
         rows_of(tmp_path)
-
-
-# ------------------------------------------------------------------------------------------------ Snakemake's line
 
 
 class Stream(io.StringIO):

@@ -118,9 +118,6 @@ def test_a_block_is_taken(block: Block, checkout: Path, monkeypatch: pytest.Monk
     forget()
 
 
-# ------------------------------------------------------------------------------------------------ dry runs
-
-
 def split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Return (options, targets) of a call of Snakemake, without the number of cores and -n."""
     at = words.index("--config") if "--config" in words else len(words)

@@ -84,9 +84,6 @@ def test_a_file_of_evidence_is_small_and_of_this_study(file: Path) -> None:
     assert (about["folder"], about["study"]) == (file.parent.name, file.stem)
 
 
-# ------------------------------------------------------------------------------------------------ written down first
-
-
 def gated() -> list[Any]:
     """Return the evidence of the studies whose file has gates, each beside that file."""
     of = {file: places.file_of("study", Path(name).name) for name, files in OF_STUDY.items() for file in files}
@@ -165,8 +162,6 @@ def test_a_gate_that_changes_after_the_runs_is_found(
     found = registered_late({"scale": "laptop", "started": started, "asked": asked}, file)
     assert len(found) == len(said) and all(words in one for words, one in zip(said, found, strict=True))
 
-
-# ------------------------------------------------------------------------------------------------ the comparison
 
 PRODUCT = """## Countdown
 | Method | CD | Avg | Verdict |

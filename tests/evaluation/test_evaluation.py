@@ -80,9 +80,6 @@ def differing(first: pd.DataFrame, second: pd.DataFrame) -> int:
     return sum(a != b for a, b in zip(first["response"], second["response"], strict=True))
 
 
-# ------------------------------------------------------------------------------------------------ statistics
-
-
 def test_summary_of_a_table_by_hand() -> None:
     """Two problems of four samples: 1 and 3 correct, one response unparsed."""
     frame = pd.DataFrame(
@@ -103,9 +100,6 @@ def test_summary_of_a_table_by_hand() -> None:
         "unparsed": 0.125,
     }
     assert summarise(frame[:4])["standard_error"] is None  # one problem has no error bar
-
-
-# ------------------------------------------------------------------------------------------------ results
 
 
 def test_what_could_not_be_graded_is_counted(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +183,6 @@ def test_prompts_are_those_of_training(world: World, model: Any) -> None:
     assert [tuple(model.tok_encode(i.args[0])) for i in task.instances] == [p.row.tokens for p in trained]
 
 
-# ------------------------------------------------------------------------------------------------ refusals
-
-
 def test_prompts_are_never_truncated(world: World, tmp_path: Path) -> None:
     config, checkpoint = world
     first = read_table(data_directory(config) / "cd34.parquet")["extra_info"][0]["id"]
@@ -251,9 +242,6 @@ def test_gold_against_gold_is_checked_and_named(world: World) -> None:
         check_golds(countdown, [(f"p{t}", truth(t)) for t in (6, 77)], "own.parquet")  # 6 = 1 + 2 + 3
     assert check_golds(countdown, [("a", truth(5)), ("b", truth(6))], "here") == 2
     assert check_golds(Lengths(), [("a", truth(5))], "here") == 0  # it knows no gold responses
-
-
-# ------------------------------------------------------------------------------------------------ resuming
 
 
 def truncate(path: Path) -> None:
@@ -337,9 +325,6 @@ def test_a_base_model_whose_summary_is_damaged_is_not_evaluated(
     (base / "summary.json").unlink() if summary is None else (base / "summary.json").write_text(summary)
     with pytest.raises(UserError, match=r"base/summary\.json"):
         checkpoint_digest(base / "checkpoint")
-
-
-# ------------------------------------------------------------------------------------------------ grading
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,6 @@ def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-# ------------------------------------------------------------------------------------------------ vLLM
-
-
 @pytest.mark.parametrize("on_cpu", [False, True])
 @pytest.mark.parametrize(("images", "model"), [(0, "vllm"), (2, "vllm-vlm")])
 def test_vllms_engine_is_what_the_configuration_says(
@@ -63,9 +60,6 @@ def test_vllms_engine_is_what_the_configuration_says(
     assert {name: given["env"].get(name) for name in variables} == variables and given["enforce_eager"] == on_cpu
 
 
-# ------------------------------------------------------------------------------------------------ images
-
-
 def picture(shade: int) -> bytes:
     Image.new("RGB", (8, 8), (shade, 0, 0)).save(out := io.BytesIO(), "PNG")
     return out.getvalue()
@@ -83,9 +77,6 @@ def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str)
     write_problems(path, [Problem("a", "<image>x", "1", (picture(0),)), problem], "geometry", "geometry", "val")
     with pytest.raises(UserError, match=rf"val\.parquet: {message}"):
         read_problems(path)
-
-
-# ------------------------------------------------------------------------------------------------ the hub
 
 
 def test_a_name_on_the_hub_is_known_by_its_revision(world: World, tmp_path: Path) -> None:

@@ -50,9 +50,6 @@ def table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-# ------------------------------------------------------------------------------------------------ numbers
-
-
 def test_a_row_for_every_step_and_problem(done: Done, config: Config) -> None:
     folder, summary = done
     assert summary["steps"] == [0, 2, 4, 6] and summary["validation"] == "probe"
@@ -85,9 +82,6 @@ def test_the_ends_are_the_first_samples_of_the_evaluations(
             assert (counted - first).abs().sum() <= 1  # a sum may round otherwise once in a million tokens
 
 
-# ------------------------------------------------------------------------------------------------ resuming
-
-
 def test_an_interrupted_curve_goes_on_at_its_checkpoint_and_a_finished_one_is_left_alone(
     config: Config, run: Path, done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,9 +99,6 @@ def test_an_interrupted_curve_goes_on_at_its_checkpoint_and_a_finished_one_is_le
     for name in SPLITS:
         pd.testing.assert_frame_equal(table(folder, name), table(done[0], name), check_exact=True)
     assert curve.evaluate_curve(config, run, folder) == summary and len(loaded) == 2
-
-
-# ------------------------------------------------------------------------------------------------ what it refuses
 
 
 def test_checkpoints_are_those_of_the_schedule(config: Config, run: Path, tmp_path: Path) -> None:
@@ -134,9 +125,6 @@ def test_the_command(tiny_world: list[str], run: Path, done: Done, capsys: pytes
     assert "trained under another configuration" in capsys.readouterr().err
     assert main([*words, "seed=77"]) == 2
     assert "seed77: no finished run of this configuration; run `bapo train`" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------------------------------------ meaning
 
 
 def test_validation_problems_were_kept_out_of_training() -> None:

@@ -86,9 +86,6 @@ def test_a_curve_evaluates_a_checkpoint_in_a_process_of_its_own(tmp_path: Path) 
     assert counts["correct"].sum() == rows["correct"].sum()
 
 
-# ------------------------------------------------------------------------------------------------ what is compared
-
-
 def accuracy(frame: pd.DataFrame) -> tuple[float, float]:
     """(pass@1, its standard error with these problems: only the sampling is random)."""
     rates = frame.groupby("problem_id")["correct"].mean()

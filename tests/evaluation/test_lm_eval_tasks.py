@@ -98,9 +98,6 @@ def small(folder: Path, name: str, **changes: Any) -> str:
     return str(path)
 
 
-# ------------------------------------------------------------------------------------------------ what there is
-
-
 def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
     found = manager()
     assert set(found.all_subtasks) == {*TABLE4, GSM8K, *NEWER}
@@ -161,9 +158,6 @@ def test_a_newer_contest_comes_from_its_commit_and_has_all_its_rows(
         manager().load([name])
 
 
-# ------------------------------------------------------------------------------------------------ scores
-
-
 def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
     """Every response is kept, extracted and graded; the group's average weighs both benchmarks alike."""
     model = Scripted()
@@ -208,9 +202,6 @@ def test_no_problem_of_an_earlier_split_is_asked(sets: Path, tmp_path: Path) -> 
     assert numbers == [[n, n + 1, n + 2] for n in range(16, 22)]
 
 
-# ------------------------------------------------------------------------------------------------ refusals
-
-
 def test_bad_data_is_named(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = small(tmp_path, "bapo_cd34")
     with pytest.raises(UserError, match=r"data.hub.train: no file Countdown-Tasks-3to4"):
@@ -231,9 +222,6 @@ def test_files_of_our_data_job_are_read(sets: Path, tmp_path: Path) -> None:
     write_problems(tmp_path / "cd34.parquet", problems[:5], "countdown", "planning", "cd34")
     with pytest.raises(UserError, match=r"cd34\.parquet: 5 problems, but cd34 has 6"):
         manager(data_folder=str(tmp_path)).load([small(tmp_path, "bapo_cd34")])
-
-
-# ------------------------------------------------------------------------------------------------ lm-eval's own models
 
 
 #: Qwen2.5's <|im_end|>
@@ -261,8 +249,6 @@ def test_the_vllm_files_say_what_the_paper_scale_says(task: str) -> None:
     members = load_yaml(manager().task_index[content["tasks"][0]].yaml_path, resolve_func=False)["task"]
     assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)
 
-
-# ------------------------------------------------------------------------------------------------ the sets themselves
 
 REAL = {"aime24": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiad": 675, "geo3k_val": 300}
 

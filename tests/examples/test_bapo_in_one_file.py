@@ -66,9 +66,6 @@ def one_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-# ------------------------------------------------------------------------------------------------ a run of the engine
-
-
 def engine_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Record, list[list[Group]]]:
     """Train with the engine; return its record, and what it sampled, a list of groups each time."""
     keys = {"train.batch_size": "B", "train.mini_batch_size": "MINI_BATCH", "method.v": "v", "method.m": "m"}
@@ -153,9 +150,6 @@ def test_it_trains_as_the_torch_engine_does(one_file, tmp_path, monkeypatch):
         assert float((mine - engines).norm() / engines.norm()) < 3e-5  # 7e-6 where this was written: float32
 
 
-# ------------------------------------------------------------------------------------------------ its parts, at length
-
-
 class Answers:
     """Both samplers: every answer of a prompt in a step is the same number of correct responses."""
 
@@ -220,9 +214,6 @@ def test_the_loss_is_the_methods_where_the_policy_has_moved_far(one_file):
         value.backward()
         found.append(torch.cat([value.detach()[None], log_pi.grad.flatten(), entropy.grad.flatten()]).numpy())
     np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-15)
-
-
-# ------------------------------------------------------------------------------------------------ the file by itself
 
 
 def test_it_runs_by_itself(one_file, monkeypatch, capsys):

@@ -30,9 +30,6 @@ def write_mine(experiments: Path, content: str = MINE) -> None:
     (experiments / "method" / "mine.yaml").write_text(content)
 
 
-# ------------------------------------------------------------------------------------------------ composing
-
-
 def test_the_default_is_the_laptop_and_complete() -> None:
     c = compose_config(["seed=3", "method=bapo"])
     assert (c.scale.name, c.task.name, c.model.kind, c.engine) == ("laptop", "countdown", "scratch", "torch")
@@ -146,9 +143,6 @@ def test_what_one_caller_changes_does_not_leak_into_another() -> None:
     assert again.train.steps == second.train.steps != 999 and again.data.split_sizes.train != 7
 
 
-# ------------------------------------------------------------------------------------------------ the layers
-
-
 LARGE = "model=qwen2-112k+large"
 #: the places where a value can be set, the later over the earlier: file, its further line, words, threads and method.v
 PLACES = [
@@ -212,9 +206,6 @@ def test_the_setting_says_what_is_matched_to_the_paper(place: str) -> None:
 GLOBAL = "# @package _global_"
 #: nine lines, each ten times the one before
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9))])
-
-
-# ------------------------------------------------------------------------------------------------ errors
 
 
 @pytest.mark.parametrize(

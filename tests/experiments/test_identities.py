@@ -60,9 +60,6 @@ def test_every_variant_of_a_study_has_an_effect_and_no_two_runs_are_one(scale: s
             assert train_identity(settings.run(cell)) != train_identity(other), f"{cell.method} without {left}"
 
 
-# ------------------------------------------------------------------------------------------------ key by key
-
-
 def composed(*overrides: str) -> Config:
     return compose_config(["scale=laptop", "task=countdown", "method=bapo", *overrides])
 

@@ -33,9 +33,6 @@ OF_ALL_JOBS |= {"tracking": "tracking", "tracking.kind": "tracking"}
 OF_ALL_JOBS |= {"paths": "results", "paths.results": "results", "paths.data_folder": "data_folder"}
 
 
-# ------------------------------------------------------------------------------------------------ what a study needs
-
-
 @pytest.mark.parametrize("name", PAPER)
 def test_a_study_is_the_papers_runs_and_the_same_methods_at_every_scale(name: str) -> None:
     wanted = [Cell(task, model, method, 42) for task, model, trained in PAPER[name] for method in trained]
@@ -130,9 +127,6 @@ def test_a_row_with_the_loss_of_another_has_all_of_it(row: str, other: str) -> N
     assert mine.algorithm != wanted.algorithm
 
 
-# ------------------------------------------------------------------------------------------------ errors
-
-
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
@@ -221,9 +215,6 @@ def test_a_studys_title_takes_nothing_from_the_environment(experiments: Path) ->
     assert load_study("table1", "smoke").file.title == "${oc.env:HOME}"
 
 
-# ------------------------------------------------------------------------------------------------ settings
-
-
 def test_settings_as_people_and_snakemake_write_them() -> None:
     several = read_settings({"seeds": ["1", "2"], "methods": "grpo,bapo"})
     assert several == Settings(seeds=(1, 2), methods=("grpo", "bapo"))
@@ -252,9 +243,6 @@ def test_a_methods_settings_reach_its_runs_and_nothing_else() -> None:
     assert settings.overrides_of("bapo") == settings.overrides
     assert settings.overrides_of("") == ("train.steps=7",)
     assert settings.run(Cell("countdown", "qwen2-112k", "bapo", 1)).method.v == 2
-
-
-# ------------------------------------------------------------------------------------------------ for the analysis
 
 
 def test_the_study_for_the_analysis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

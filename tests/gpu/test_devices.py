@@ -115,9 +115,6 @@ def test_only_visible_gpus_are_known_by_whatever_name(machine, monkeypatch: pyte
     assert round(next(iter(devices.known_gpus().values())).gigabytes, 1) == 85.9
 
 
-# ------------------------------------------------------------------------------------------------ allocation
-
-
 def test_the_fewest_processors_count(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(allocation, "QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))

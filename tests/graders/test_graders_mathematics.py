@@ -54,9 +54,6 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
     assert [g for g in golds if not mathematics.judge(dressed[g], (g,)).correct] == []
 
 
-# ------------------------------------------------------------------------------------------------ extraction
-
-
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
@@ -91,9 +88,6 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
 )
 def test_last_box(response: str, answer: str | None) -> None:
     assert last_box(response) == answer
-
-
-# ------------------------------------------------------------------------------------------------ verdicts
 
 
 @pytest.mark.parametrize(
@@ -175,9 +169,6 @@ def test_golds_as_they_come() -> None:
     assert mathematics.grade(boxed("7"), [long]) == (False, True, "wrong")
 
 
-# ------------------------------------------------------------------------------------------------ cost
-
-
 def test_the_cheap_path_does_not_import_sympy() -> None:
     program = (
         "import sys\nfrom bapo.graders import mathematics\n"
@@ -188,9 +179,6 @@ def test_the_cheap_path_does_not_import_sympy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "[]"]
-
-
-# ------------------------------------------------------------------------------------------------ the command
 
 
 def grade_lines(task: str, lines: list[dict], folder: Path) -> int:
@@ -227,9 +215,6 @@ def test_a_line_has_each_field_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "a.jsonl").write_text(r'{"gold": "5", "gold": "6", "response": "\boxed{6}"}', encoding="utf-8")
     assert main(["grade", "--task", "mathematics", str(tmp_path / "a.jsonl")]) == 2
     assert "line 1: not valid JSON in UTF-8 (gold is given twice; leave one out)" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------------------------------------ other people's cases
 
 
 def _rows(name: str) -> list[dict]:

@@ -63,9 +63,6 @@ def test_a_set_has_no_order_and_a_point_has(numbers: list[int], random) -> None:
     assert not right(rf"\{{{inside}, 100\}}", rf"\{{{inside}\}}")
 
 
-# ------------------------------------------------------------------------------------------------ Countdown
-
-
 @st.composite
 def expressions(draw: st.DrawFn) -> tuple[str, list[int], Fraction]:
     """Return an expression over 2 to 4 numbers, the numbers, and its value."""

@@ -53,9 +53,6 @@ def started(**options):
     return method
 
 
-# ---------------------------------------------------------------------------------------------------- what is kept
-
-
 def test_replay_starts_after_the_first_batch_above_start_reward():
     method = exgrpo(start_reward=0.5)
     for step, correct in ((1, 2), (2, 4)):  # 0.5 is not above 0.5
@@ -82,9 +79,6 @@ def test_what_is_kept():
     assert method.correct == {} and list(method.kept) == [] and list(method.retired) == ["all", "a"]
     method.build_batch(6, [solved("a", 3, 6)], NoSampler())  # retired for good
     assert method.correct == {} and list(method.kept) == []
-
-
-# ---------------------------------------------------------------------------------------------------- which questions
 
 
 def test_experience_ratio():
@@ -126,9 +120,6 @@ def test_what_a_bucket_lacks_comes_from_the_others():
     assert allocate(0, np.array([]), np.array([]), rng).tolist() == []
 
 
-# ---------------------------------------------------------------------------------------------------- what comes back
-
-
 def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_place():
     method = started(experience_ratio=0.25)
     method.build_batch(2, [solved("a", 4, 2)], NoSampler())
@@ -159,9 +150,6 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     name = next(iter(batch.metrics))
     with pytest.raises(UserError, match=f"exgrpo: the loss and its batch both measure {name}"):
         recorder.begin_row(5, 4, batch.groups, batch, 1, StepCosts(), {name: 0.5})
-
-
-# ---------------------------------------------------------------------------------------------------- the loss
 
 
 def inputs(replays: int, phase: int = 1):

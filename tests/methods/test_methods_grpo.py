@@ -42,9 +42,6 @@ def loss(m, given) -> float:
     return m.loss(given)[0].item()
 
 
-# ---------------------------------------------------------------- hooks
-
-
 def test_hooks_of_grpo():
     m = method()
     assert [p.id for p in m.draw_prompts(1, ScriptedSampler(stream="abcdef"))] == ["a", "b", "c", "d"]
@@ -62,9 +59,6 @@ def test_advantage_options():
     assert method().advantages(group("p", 1))[0] == pytest.approx(2.645739, abs=2e-6)
     other = method(advantage_std="unbiased", advantage_eps_inside=False, advantage_eps=0.01)
     assert other.advantages(group("p", 1))[0] == pytest.approx(2.406799, abs=2e-6)
-
-
-# ---------------------------------------------------------------- loss
 
 
 def test_equation_1_with_its_defaults():

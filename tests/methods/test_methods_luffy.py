@@ -22,9 +22,6 @@ if LATE:
 luffy = partial(build, "luffy", 2)
 
 
-# ---------------------------------------------------------------------------------------------------- the group
-
-
 def test_the_solution_replaces_the_last_response():
     failed = group("a", 0, step=3)
     batch = luffy().build_batch(3, [failed], ExpertSampler())
@@ -59,9 +56,6 @@ def test_a_prompt_without_a_solution_keeps_its_group():
     batch = luffy().build_batch(1, groups, ExpertSampler(unknown="a"))
     assert batch.groups[0] is groups[0] and batch.groups[1].off_policy.any()
     assert batch.metrics == {"demonstrations": 1}
-
-
-# ---------------------------------------------------------------------------------------------------- the loss
 
 
 def inputs():
@@ -102,9 +96,6 @@ TRAIN = OmegaConf.create({"batch_size": B, "mini_batch_size": 2, "underfilled": 
 relift = partial(build, "relift", B)
 
 
-# ---------------------------------------------------------------------------------------------------- the buffer
-
-
 def test_solutions_of_failed_questions_wait_until_there_are_as_many_as_in_a_batch():
     method, sampler = relift(), ExpertSampler()
     batch = method.build_batch(1, fresh(1, [0, 1, 0, 8]), sampler)
@@ -128,9 +119,6 @@ def test_questions_without_a_solution_do_not_enter():
     method = relift()
     method.build_batch(1, fresh(1, [0, 0]), ExpertSampler(unknown=["1a"]))
     assert ids(method.kept) == ["1b"]
-
-
-# ---------------------------------------------------------------------------------------------------- the updates
 
 
 def test_the_supervised_update_comes_last_and_is_one():

@@ -96,9 +96,6 @@ def test_the_options_of_a_run_are_valid_options(name: str, words: list[str]) -> 
     assert options.kl_coef is not None and methods.config_of(options.model_dump()) == options
 
 
-# ------------------------------------------------------------------------------------------------ files and names
-
-
 def test_the_page_shows_the_table_that_the_classes_give() -> None:
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert methods.table(linked=True) in page, "paste methods.table(linked=True) there"
@@ -119,9 +116,6 @@ def test_a_method_is_imported_without_the_others() -> None:
     code += "print(*sorted(m for m in sys.modules if m.startswith('bapo.methods.') or m == 'torch'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["bapo.methods.bapo", "bapo.methods.base"]
-
-
-# ------------------------------------------------------------------------------------------------ from elsewhere
 
 
 def test_a_method_of_a_file_is_a_class_of_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

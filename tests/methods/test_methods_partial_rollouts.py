@@ -108,8 +108,6 @@ def test_segments_current_gives_earlier_tokens_no_advantage():
     assert fresh.tolist() == [[a] * 4, [b] * 4, [b] * 4]
 
 
-# ---------------------------------------------------------------------------------------------------- real responses
-
 LONGEST = 20
 
 

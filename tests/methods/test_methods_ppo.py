@@ -24,8 +24,6 @@ def build(algorithm: str = "ppo", batch_size: int = B, **options):
     return methods.build({"algorithm": algorithm, **options}, batch_size, seed=1)
 
 
-# ---------------------------------------------------------------- generalised advantage estimation
-
 #: two responses, of three tokens and of one; the reward comes with the last token
 VALUES = np.array([[0.2, 0.5, 0.6], [0.4, 9.0, 9.0]])
 REWARDS = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -76,9 +74,6 @@ def test_explained_variance():
     assert explained_variance(values, returns, np.array([[0, 1, 1, 0, 0]])) == pytest.approx(0.0, abs=1e-4)
 
 
-# ---------------------------------------------------------------- losses
-
-
 def test_value_clip_takes_the_worse_of_the_two():
     values = torch.tensor([[0.9, 0.1, -0.9, 0.3]])
     old, returns = torch.zeros(1, 4), torch.tensor([[0.0, 1.0, 1.0, 1.0]])
@@ -127,9 +122,6 @@ def test_each_token_has_its_own_advantage_in_the_policys_loss():
     assert loss.item() == pytest.approx(0.0)  # 1 - 3 + 2
 
 
-# ---------------------------------------------------------------- configuration
-
-
 def test_critic_warmup_delays_the_policy():
     assert [build(critic_warmup=2).trains_policy(t) for t in (1, 2, 3, 4)] == [False, False, True, True]
     assert build().trains_policy(1) and build("grpo").trains_policy(1)
@@ -154,9 +146,6 @@ def test_defaults_are_a_9s():
     assert build("ba_ppo", batch_size=256).bad.capacity == 64
     assert build("ba_ppo", batch_size=256, bad_capacity=5).bad.capacity == 5
     assert build("ba_ppo", batch_size=2).bad.capacity == 1
-
-
-# ---------------------------------------------------------------- batches
 
 
 def test_ba_ppo_builds_bapos_batches():

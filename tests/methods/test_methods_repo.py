@@ -22,9 +22,6 @@ if LATE:
 repo, new_arpo = partial(build, "repo", 2), partial(build, "arpo", 4)
 
 
-# ---------------------------------------------------------------- which responses come back
-
-
 def widest(scores: list[int], k: int) -> list[int]:
     """The reference's max_variance_k: in the order of combinations, a subset wins by a larger variance, or by the same
     variance and a larger sum. k^2 var = k sum(x^2) - sum(x)^2 is exact."""
@@ -61,9 +58,6 @@ def test_the_four_strategies(strategy, chosen):
 @pytest.mark.parametrize("strategy", ["full-scope", "recency", "reward", "variance"])
 def test_a_short_cache_gives_all_of_it(strategy):
     assert sorted(choose(np.array([1, 0, 1.0]), 8, strategy)) == [0, 1, 2]
-
-
-# ---------------------------------------------------------------- timing
 
 
 def test_replay_starts_once_16_responses_are_kept_and_excludes_this_steps():
@@ -103,9 +97,6 @@ def test_options_of_retrieval(options, correct, size, version):
     m.build_batch(2, [group("p", 2, 2)], NoSampler())
     old = m.build_batch(3, [group("p", 0, 3)], NoSampler()).groups[1]
     assert (old.size, old.rewards.sum(), old.version) == (size, correct, version)
-
-
-# ---------------------------------------------------------------- advantages and loss
 
 
 def test_fresh_and_replayed_advantages_are_separate_unbiased_and_with_1e_4():

@@ -25,9 +25,6 @@ def run(scale: str, task: str, model: str, method: str, *overrides: str) -> Conf
     return configuration.run_config(scale, task, model, method, 42, overrides)
 
 
-# ------------------------------------------------------------------------------------------------ the jobs
-
-
 def test_the_plan_is_snakemakes_list_with_hours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,9 +62,6 @@ def test_wrong_words_take_one_sentence(words: list[str], named: str, capsys: pyt
     assert named in error and error.count("\n") == 1
 
 
-# ------------------------------------------------------------------------------------------------ hours by hand
-
-
 def test_hours_of_the_paper_are_table_2s() -> None:
     """The hours of measured.yaml against analysis/paper/table2.yaml, whose times are as printed."""
     printed = yaml.safe_load((ROOT / "analysis" / "paper" / "table2.yaml").read_text(encoding="utf-8"))
@@ -97,9 +91,6 @@ def test_cpu_hours_at_laptop_scale_by_hand() -> None:
     assert smoke.cpu_hours == pytest.approx((times["start"] + 12 * share * step["grpo"]) / 3600)
     evaluation = costs.evaluate(run("laptop", *LAPTOP, "grpo"))
     assert evaluation.cpu_hours == pytest.approx((times["start"] + 800 * 32 / times["samples"]["countdown"]) / 3600)
-
-
-# ------------------------------------------------------------------------------------------------ the model
 
 
 @pytest.mark.parametrize(
@@ -145,8 +136,6 @@ def test_the_page_has_what_fits_each_card() -> None:
     page = (ROOT / "docs" / "paper_scale.md").read_text(encoding="utf-8")
     assert f"\n{paper_scale.cards()}\n" in page, "benchmarks/paper_scale.py cards"
 
-
-# ------------------------------------------------------------------------------------------------ what jobs ask for
 
 AT_LAPTOP = (Settings(), Cell("countdown", "qwen2-112k", "bapo", 1))
 ON_GPU = (Settings(scale="gpu", device="cuda"), Cell("countdown", "qwen2-25m", "bapo", 1))

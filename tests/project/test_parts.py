@@ -50,9 +50,6 @@ scales:
 """
 
 
-# ------------------------------------------------------------------------------------------------ models
-
-
 @pytest.fixture
 def own_models(empty: Path) -> Path:
     write_examples(empty, *MODELS, GRU)
@@ -103,9 +100,6 @@ def test_a_family_that_cannot_be_is_refused(own_models: Path, name: str, engine:
         models.build_scratch(compose_config(["task=countdown", "model=gru-tiny", f"engine={engine}"]))
 
 
-# ------------------------------------------------------------------------------------------------ a method's metrics
-
-
 def test_what_a_loss_measures_stands_in_steps_parquet(own_models: Path) -> None:
     code = own_models / "methods" / "measured.py"
     code.parent.mkdir(exist_ok=True)
@@ -116,9 +110,6 @@ def test_what_a_loss_measures_stands_in_steps_parquet(own_models: Path) -> None:
         assert main([job, *small, *brief]) == 0
     table = read_table(own_models / "results/smoke/countdown/qwen2-112k/measured/seed1/steps.parquet")
     assert table.surprise.tolist() == pytest.approx(table.entropy.tolist(), rel=0.2)  # of the policy's own responses
-
-
-# ------------------------------------------------------------------------------------------------ a figure
 
 
 def test_a_figure_is_drawn_beside_its_studys_comparison_and_shown_in_the_report(empty: Path) -> None:

@@ -128,6 +128,7 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         title, benchmarks = TASKS[self.task]
+        sizes = {"train": PROMPTS, **dict.fromkeys(benchmarks, 12)}
         method: dict[str, Any] = {"algorithm": "bapo" if self.of_bapo else self.family, "name": self.method}
         method |= {"title": self.title, "kind": METHODS[self.family][1], "kl_coef": 0.001, "clip_low": 0.2}
         method["kl_to"] = "rollout" if self.of_bapo else "reference"
@@ -136,11 +137,7 @@ class Run:
         return {
             "seed": self.seed,
             "task": {"name": self.task, "title": title},
-            "data": {
-                "source": "generated",
-                "seed": 0,
-                "split_sizes": {"train": PROMPTS} | dict.fromkeys(benchmarks, 12),
-            },
+            "data": {"source": "generated", "seed": 0, "split_sizes": sizes},
             "model": {"name": self.model, "title": self.model, "architecture": {"hidden_size": 8}},
             "base": {"seed": int(self.model.endswith("base_2")), "iterations": 100 - round(20 * self.weaker)},
             "sampling": {"temperature": 1.0, "top_p": 1.0, "max_response_tokens": 20},

@@ -90,9 +90,6 @@ def drawn(world: SweepWorld, slot: int) -> dict[str, Any]:
     return {key: trial._suggest(key, distribution) for key, distribution in sweep.space.items()}
 
 
-# ------------------------------------------------------------------------------------------------ the files
-
-
 @pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu", "paper"])
 def test_every_sweep_of_the_product_is_of_one_task_and_can_be_judged(scale: str):
     settings = Settings(scale=scale)
@@ -143,9 +140,6 @@ def test_what_is_wrong_with_a_file_is_one_sentence(world: SweepWorld, changes: d
     world.write(FREE, scales={"laptop": {"seeds": [1]}})
     with pytest.raises(UserError, match=r"'tiny_countdown' .*scale smoke"):
         tiny(world)
-
-
-# ------------------------------------------------------------------------------------------------ the study
 
 
 def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
@@ -207,9 +201,6 @@ def test_parameters_that_exclude_each_other_are_a_failed_trial(world: SweepWorld
     ) == {"method.c2_range": [0.1, 0.5], "method.v": 3}
     content = worker.run_slot(tiny(world), world.settings, 0)
     assert content["state"] == "fail" and "c2 must not exceed c3" in content["reason"]
-
-
-# ------------------------------------------------------------------------------------------------ real training
 
 
 @pytest.mark.system

@@ -46,9 +46,6 @@ def parts(identity: str) -> tuple[list[int], int]:
     return [int(n) for n in numbers.split("-")], int(target)
 
 
-# ------------------------------------------------------------------------------------------------ search
-
-
 def solve(numbers: Sequence[int], target: int) -> str | None:
     """Return an expression that solves the problem, or None if the search finds none."""
     steps = solve_steps(numbers, target)
@@ -94,9 +91,6 @@ def test_search_finds_exactly_the_reachable_targets():
         assert {t for t in range(61) if solve_chain(numbers, t, 60) is not None} == reachable(numbers, 60)
 
 
-# ------------------------------------------------------------------------------------------------ generators
-
-
 def test_reduced_generator_reaches_every_problem_and_no_other():
     generator = generators.ReducedGenerator(number_max=5, value_max=20, target_min=10)
     possible = {
@@ -108,9 +102,6 @@ def test_reduced_generator_reaches_every_problem_and_no_other():
     chains = generator.draw(seeds.generator(0, "test all"), 60_000, 3)
     assert chains.steps[..., 3].min() >= 0 and chains.steps[..., 3].max() <= 20
     assert {countdown_problems.problem_id(i.numbers, i.target) for i in generators._instances(chains)} == possible
-
-
-# ------------------------------------------------------------------------------------------------ splits
 
 
 def test_owner_depends_on_the_multiset_and_target_alone():
@@ -163,9 +154,6 @@ def test_base_documents_are_true_chains_and_a_share_of_them_misses_its_target(no
     assert (counts["documents"], counts["three_numbers"]) == (6000, 2400)
 
 
-# ------------------------------------------------------------------------------------------------ paper scale
-
-
 def hub_configuration(folder: Path, hub: dict, sizes: dict):
     return configuration(sizes, prompt="think-answer", source="hub", hub=hub, folder=folder)
 
@@ -208,9 +196,6 @@ def test_wrong_sets_are_named(content, named, tmp_path):
     hub = {"train": {"repository": "x/set", "file": "set.jsonl"}}
     with pytest.raises(UserError, match=named):
         countdown.write_data(hub_configuration(tmp_path, hub, {"train": 2}), tmp_path / "out")
-
-
-# ---------------------------------------------------------------------------------------------- the easy task
 
 
 def test_easy_problems_are_disjoint_solvable_and_not_the_examples(tmp_path: Path) -> None:

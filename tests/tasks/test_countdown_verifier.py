@@ -19,9 +19,6 @@ def refused(reason: str) -> tuple[bool, bool, str]:
     return (not reason, not reason or reason in grammar.WRONG, reason)
 
 
-# ------------------------------------------------------------------------------------------------ expressions
-
-
 @pytest.mark.parametrize(
     ("text", "numbers", "target"),
     [
@@ -92,9 +89,6 @@ def test_large_hostile_texts_are_refused_by_their_length(text, form):
         assert verdict in [refused(reason) for reason in ("too-long", "no-answer", "unfinished-thinking")]
 
 
-# ------------------------------------------------------------------------------------------------ answers
-
-
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
@@ -114,9 +108,6 @@ def test_large_hostile_texts_are_refused_by_their_length(text, form):
 )
 def test_last_answer_outside_the_thinking_counts(response, reason):
     assert grammar.verify_answer(response, NUMBERS, 24) == refused(reason)
-
-
-# ------------------------------------------------------------------------------------------------ chains
 
 
 @pytest.mark.parametrize(
@@ -144,9 +135,6 @@ def test_chains(text, numbers, target, reason):
     assert grammar.verify_chain(text, numbers, target) == refused(reason)
 
 
-# ------------------------------------------------------------------------------------------------ real rows
-
-
 def test_stated_solutions_of_real_rows_are_right_for_their_target_alone():
     path = needs_shared("data", "countdown", "countdown_3to4_first4000.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -158,8 +146,6 @@ def test_stated_solutions_of_real_rows_are_right_for_their_target_alone():
         off = grammar.verify_expression(row["answer"], row["nums"], row["target"] + 1)
         assert off == refused("wrong-value")
 
-
-# ------------------------------------------------------------------------------------------------ lines
 
 GOOD = {"numbers": [12, 3, 7, 4], "target": 24, "response": "<answer> 12 / 3 * 7 - 4 </answer>"}
 

@@ -76,9 +76,6 @@ def test_the_registry_names_its_tasks():
         tasks.get("cuntdown")
 
 
-# ------------------------------------------------------------------------------------------------ files
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("countdown")
@@ -99,9 +96,6 @@ def test_files_have_the_schema_of_verl(file):
             "reward_model": {"style": "rule", "ground_truth": row["reward_model"]["ground_truth"]},
             "extra_info": {"split": "cd4", "index": index, "id": name},
         }
-
-
-# ------------------------------------------------------------------------------------------------ tokenizers
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -41,9 +41,6 @@ def some(kind: str, count: int = 200) -> list[figures.Diagram]:
     return GENERATOR.draw(np.random.default_rng(1), kind, 20 * count)[:count]
 
 
-# ------------------------------------------------------------------------------------------------ diagrams
-
-
 @pytest.mark.parametrize("kind", figures.KINDS)
 def test_the_coloured_angles_are_drawn_to_scale(kind):
     diagrams = some(kind)
@@ -93,9 +90,6 @@ def test_a_picture_shows_the_colours_where_the_angles_are():
             x, y = (vertex + 5 * inside).astype(int)
             right.append(pixels[y, x].argmax() == channel and pixels[y, x].min() < 120)
     assert np.mean(right) > 0.9  # here and there another side runs through the place
-
-
-# ------------------------------------------------------------------------------------------------ questions
 
 
 @pytest.mark.parametrize(
@@ -177,9 +171,6 @@ def test_noise_gives_other_steps_for_the_same_question():
         assert text in right - {generators.chain(instance)[0]}
     clear = generators.DiagramGenerator(noise=0.0).documents(np.random.default_rng(4), 60)
     assert not any(wrong for _, _, wrong in clear)
-
-
-# ------------------------------------------------------------------------------------------------ the task
 
 
 TRUTH = json.dumps({"answer": 70, "format": "chain"})

@@ -65,9 +65,6 @@ def holds(prompt: str, answer: int) -> bool:
     return value(left, answer) == value(right)
 
 
-# ------------------------------------------------------------------------------------------------ terms
-
-
 @pytest.mark.parametrize(
     ("term", "text", "name"),
     [
@@ -85,9 +82,6 @@ def test_terms_are_written_as_mathematics_is(term, text, name):
     assert generators.to_text(term) == text
     # names are the same for every order and grouping of a sum or product
     assert generators.canonical(term) == "".join(name.split())
-
-
-# ------------------------------------------------------------------------------------------------ problems
 
 
 @pytest.mark.parametrize("top", [12, 64, 400])
@@ -118,9 +112,6 @@ def test_the_worked_solution_is_correct_and_any_other_answer_wrong():
             assert mathematics.verify(broken, truth) == Verdict(False, False, "no-answer"), broken
         # only the outcome is judged: a false step before a right answer is no fault
         assert mathematics.verify(f"1 + 1 = 3 , {text}", truth) == right
-
-
-# ------------------------------------------------------------------------------------------------ splits
 
 
 def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
@@ -171,9 +162,6 @@ def test_guessing_pays_nothing(data):
         assert len(answers) == min(total, 63)
 
 
-# ------------------------------------------------------------------------------------------------ documents
-
-
 def test_slips_are_as_frequent_as_asked_and_the_steps_after_one_go_on_from_it():
     rows, counts = base_documents()
     wrong = total = 0
@@ -191,9 +179,6 @@ def test_slips_are_as_frequent_as_asked_and_the_steps_after_one_go_on_from_it():
     assert 0.85 * 0.25 < wrong / total < 1.1 * 0.25
     assert counts["noisy"] == sum(not holds(row["prompt"], generators.final_answer(row["response"])) for row in rows)
     assert 0.35 < counts["noisy"] / len(rows) < 0.65
-
-
-# ------------------------------------------------------------------------------------------------ grading
 
 
 @pytest.mark.parametrize(
@@ -214,9 +199,6 @@ def test_slips_are_as_frequent_as_asked_and_the_steps_after_one_go_on_from_it():
 )
 def test_the_last_number_is_graded(response, verdict):
     assert mathematics.verify(response, number_truth(40)) == verdict
-
-
-# ------------------------------------------------------------------------------------------------ settings
 
 
 @pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu"])

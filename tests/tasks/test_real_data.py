@@ -265,9 +265,6 @@ def test_broken_geometry_rows_are_named(row, message, tmp_path: Path) -> None:
         tasks.get("geometry").write_data(geometry(home), tmp_path / "out")
 
 
-# ------------------------------------------------------------------------------------------------ the real sets
-
-
 @pytest.mark.slow
 def test_the_real_sets_of_mathematics(tmp_path: Path) -> None:
     home = needs_shared("data", "math", "deepscaler_train.jsonl.gz").parents[1]

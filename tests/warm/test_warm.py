@@ -94,9 +94,6 @@ def begun(process: subprocess.Popen[str]) -> tuple[int, int]:
     return job, parent
 
 
-# ------------------------------------------------------------------------------------------------ like a fresh process
-
-
 def test_a_child_is_what_a_fresh_process_is(server: subprocess.Popen[bytes]) -> None:
     warm, plain = (finish(start("job", "a b", "ü", plain=p), "asked\n") for p in (False, True))
     assert {*warm[0].splitlines()} ^ {*plain[0].splitlines()} == set()
@@ -110,9 +107,6 @@ def test_random_numbers_and_peak_memory_are_a_childs_own(folder: Path, server: s
     (large, *first), (small, *second), (plain, *_) = (out.split() for out, *_ in ran)
     assert set(first).isdisjoint(second) and int(large) > 300_000_000
     assert int(small) < int(plain) + 50_000_000  # what the warm process imported is not its own
-
-
-# ------------------------------------------------------------------------------------------------ ends
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -154,9 +148,6 @@ def test_the_warm_process_ends_with_snakemake_after_its_last_job(server: subproc
     assert server.poll() is None and not gone(job, 0.1)
     client.terminate()
     assert finish(client)[2] == 15 and server.wait(300) == 0
-
-
-# ------------------------------------------------------------------------------------------------ plain starts
 
 
 def test_without_a_warm_process_and_in_another_environment_a_job_starts_by_itself(

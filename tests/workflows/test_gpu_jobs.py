@@ -79,9 +79,6 @@ def test_a_dry_run_needs_no_gpu_and_shows_both_interpreters(tmp_path: Path) -> N
     assert calls == {"data": sys.executable, "base": python, "train": python}
 
 
-# ------------------------------------------------------------------------------------------------ a cluster
-
-
 def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path) -> None:
     """By task the start; eight runs with their evaluations; everything drawn."""
     assert len(load_study("table1", "laptop").cells) == 81

@@ -52,9 +52,6 @@ def workflow(tmp_path: Path) -> Workflow:
     return Workflow(tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------ what is done
-
-
 #: Snakemake in a process of its own, which writes down what it imported
 LOADED = """
 import sys
@@ -152,8 +149,6 @@ def test_jobs_are_children_of_the_warm_process_unless_asked_not_to_be(workflow: 
     assert texts[0] == texts[1]
 
 
-# ------------------------------------------------------------------------------------------------ what an edit does
-
 SMOKE = ("table1", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
 PRODUCTS = {"First look", "Table: table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
 
@@ -241,9 +236,6 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
 ) -> None:
     edit(undisturbed.experiments / file, old, new)
     assert set(undisturbed.jobs(*SMOKE)) == wanted
-
-
-# ------------------------------------------------------------------------------------------------ form
 
 
 def test_every_name_and_path_in_a_rules_command_is_quoted() -> None:

@@ -25,8 +25,6 @@ from bapo.store.files import read_json, write_json
 
 STEPS = (25, 50, 75)
 
-# ------------------------------------------------------------------------------------------------ by hand
-
 
 def test_the_best_is_the_latest_of_equal_ones() -> None:
     assert choice.best(np.array([[0.1, 0.3, 0.3], [0.5, 0.2, 0.1], [0.2, 0.2, 0.2]])).tolist() == [2, 0, 2]
@@ -62,9 +60,6 @@ def test_each_seed_chooses_for_itself_and_benchmarks_count_alike() -> None:
     assert only[choice.TEST][1] == (20, 10)
 
 
-# ------------------------------------------------------------------------------------------------ bias
-
-
 def simulated(better: float, generator: np.random.Generator, problems: int = 60, samples: int = 8) -> np.ndarray:
     """[1, 6, n]: six checkpoints that solve each problem alike, but the third by ``better`` more often."""
     chance = np.tile(generator.beta(1, 2, problems) * (1 - better), (6, 1))
@@ -84,9 +79,6 @@ def test_the_best_on_test_gains_by_luck_and_the_halves_do_not(better: float) -> 
         # p ~ Beta(1, 2): E p (1 - p) = 1/6, so a checkpoint's mean over 60 x 8 samples has sd 0.0186; the expected
         # highest of 6 standard normal numbers is 1.267, that of any one of them 0
         assert test.mean() == pytest.approx(1.267 * 0.0186, abs=0.005)
-
-
-# ------------------------------------------------------------------------------------------------ tables
 
 
 @pytest.fixture(scope="module")

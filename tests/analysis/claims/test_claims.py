@@ -224,9 +224,6 @@ def test_forgetting_cannot_hide_behind_improvement(study: Path) -> None:
     assert loud.verdict == line.verdict
 
 
-# ------------------------------------------------------------------------------------------------ the files
-
-
 def test_the_whole_ledger_is_written(study: Path, capsys: pytest.CaptureFixture) -> None:
     out = study / "out"
     assert main(["claims", "--study", str(study / "study.json"), "--out", str(out)]) == 0

@@ -18,8 +18,6 @@ from analysis.claims.queries import share_table
 from analysis.statistics import Estimate, Side, difference
 from bapo.errors import UserError
 
-# ------------------------------------------------------------------------------------------------ the entries
-
 
 def plain(text: str) -> str:
     return " ".join(text.split())
@@ -57,9 +55,6 @@ def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict[str, 
 def test_an_id_stands_for_one_entry(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'a_claim': id"):
         write_claims(tmp_path, {}, {})
-
-
-# ------------------------------------------------------------------------------------------------ verdicts
 
 
 def measure(mean: float, se: float, df: float = 10, seeds: int = 3, **given: float) -> Measure:

@@ -91,9 +91,6 @@ def test_unfinished_runs_are_left_out_and_named(tmp_path: Path) -> None:
         collect(home)
 
 
-# ------------------------------------------------------------------------------------------------ changes
-
-
 def seal(crate: Path, files: object) -> None:
     (crate / RUN / "summary.json").write_text(json.dumps({"files": files}))
 

@@ -167,9 +167,6 @@ def test_a_file_that_is_too_large(home: Path, tmp_path: Path, monkeypatch: pytes
     assert "table1.zip" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------ portions
-
-
 @pytest.fixture(scope="module")
 def portions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the study "stale" with two seeds, and the evidence of each seed, by name."""

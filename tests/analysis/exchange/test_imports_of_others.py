@@ -68,9 +68,6 @@ def bring(folder: Path, file: Path, *more: str) -> int:
     return main(["import", str(file), *names, *more])
 
 
-# ------------------------------------------------------------------------------------------------ training logs
-
-
 def test_verls_console(tmp_path: Path) -> None:
     log = read(write(tmp_path, "verl.log", VERL_CONSOLE))
     steps = steps_of(log)
@@ -189,9 +186,6 @@ def test_a_real_log_of_verl_has_no_refused_line() -> None:
     assert len(steps_of(log)) == 1119 and log.refused == []
 
 
-# ------------------------------------------------------------------------------------------------ evaluations
-
-
 LIMITED = {"config": {"limit": 10.0}, "n-samples": {"gsm8k": {"original": 1319, "effective": 10}}}
 STRICT, FLEXIBLE = (f"exact_match,{name}" for name in ("strict-match", "flexible-extract"))
 
@@ -213,9 +207,6 @@ def test_results_of_lm_eval(tmp_path: Path, more: Any, metric: str, score: dict[
     assert [place for place, _ in log.refused] == ["results.wikitext"]
     with pytest.raises(UserError, match=r"results\.f"):
         scores_of(write(tmp_path, "none.json", {"results": {"f": {"f1,none": 0.5}}}))
-
-
-# ------------------------------------------------------------------------------------------------ folders
 
 
 def test_a_log_becomes_a_run_that_figures_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,9 +54,6 @@ def caption(fig: Any) -> str:
     return str(fig.get_label())
 
 
-# ------------------------------------------------------------------------------------------------ pure parts
-
-
 def test_smooth_by_hand() -> None:
     assert frames.smooth(pd.Series([0.0, 3, 6, 9]), 3).tolist() == [1.5, 3, 6, 7.5]  # shorter at the ends
     assert frames.smooth(pd.Series([1.0, 5]), 1).tolist() == [1, 5]
@@ -72,9 +69,6 @@ def test_spaced_steps_and_looks() -> None:
     assert len({(look["color"], look["marker"]) for look in unknown}) == 35
 
 
-# ------------------------------------------------------------------------------------------------ the data behind
-
-
 def test_seeds_are_compared_at_the_steps_that_all_have(tmp_path: Path) -> None:
     study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo",)}, curves=("grpo",)))
     first, second = study.blocks[0].methods["grpo"]
@@ -88,9 +82,6 @@ def test_seeds_are_compared_at_the_steps_that_all_have(tmp_path: Path) -> None:
         rewrite(second.run / "curve", cd4=broken)
         with pytest.raises(UserError, match=message):
             reading.curves((first, second), "cd4", study)
-
-
-# ------------------------------------------------------------------------------------------------ layout
 
 
 def texts_of(fig: Any) -> list[tuple[str, Any]]:
@@ -150,9 +141,6 @@ def test_a_panel_of_more_than_six_lines_has_no_bands(drawn: Drawn) -> None:
     fig, frame = drawn("figure4_training_curves")
     assert frame.groupby("task", sort=False)["method"].nunique().to_dict() == {"mathematics": 5, "countdown": 7}
     assert [len(axes.collections) for axes in fig.axes[:2]] == [5, 0]
-
-
-# ------------------------------------------------------------------------------------------------ files, errors
 
 
 def test_files_open_everywhere_and_have_the_same_bytes_again(simulated: dict[str, Path], tmp_path: Path) -> None:

@@ -56,9 +56,6 @@ def made(study: Path) -> tuple[str, pd.DataFrame]:
     return (out / "table1.md").read_text(encoding="utf-8"), frame
 
 
-# ------------------------------------------------------------------------------------------------ rows and numbers
-
-
 def test_numbers_are_those_of_the_evaluations(simulated: dict[str, Path], written: Path) -> None:
     every = pd.read_csv(written / "table1.csv")
     frame = every[every["task"] == "countdown"].set_index(["method", "benchmark"])
@@ -94,9 +91,6 @@ def test_what_a_method_replays_is_counted_in_its_groups(small: Path) -> None:
     assert row.replayed == pytest.approx(100 * (8 / (192 + 8) + 4 / (192 + 4)) / 2, rel=1e-5)
     assert row.replaying_steps == 1.5 and frame.loc[("grpo", "avg"), "replayed"] == 0
     assert "BAPO (Ours) 3.0% (2 of 12 steps)." in text
-
-
-# ------------------------------------------------------------------------------------------------ marks
 
 
 def outcomes(accuracy: np.ndarray) -> dict[str, Outcomes]:
@@ -138,9 +132,6 @@ def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expec
     assert compare([base, *rows], "x")["c", "base"].real
 
 
-# ------------------------------------------------------------------------------------------------ the paper
-
-
 def test_paper_numbers_are_in_its_text() -> None:
     lines = needs_shared("paper", "buffer_matters.txt").read_text().split("Table 1: ")[1].split("5.2 MECHANISM")[0]
     checked = 0
@@ -160,9 +151,6 @@ def test_paper_columns_by_model() -> None:
     assert paper.match("countdown", "qwen2-112k").printed("repo", "cd4") is None
     assert paper.match("mathematics", "x").value("dapo", "rollouts") == 1_921_000
     assert paper.match("no such task", "x") is None
-
-
-# ------------------------------------------------------------------------------------------------ what can go wrong
 
 
 def failing(study: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -242,8 +230,6 @@ def test_the_file_of_differences_has_its_columns_without_a_pair(tmp_path: Path, 
     assert len(found) == 3 * (len(methods) - 1)  # two benchmarks and their mean
     assert {"a", "b", "difference", "verdict", "low_problems", "p_problems_and_seeds", "real"} <= {*found}
 
-
-# ------------------------------------------------------------------------------------------------ by hand
 
 NAMES = ("cd34", "cd4")
 

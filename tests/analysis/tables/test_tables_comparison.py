@@ -91,8 +91,6 @@ def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
     assert math.isnan(frame.loc[("bapo", "a"), "difference"]) and math.isnan(frame.loc[("base", "a"), "difference"])
 
 
-# ------------------------------------------------------------------------------------------------ by hand
-
 COUNTDOWN = Block("countdown", "qwen2-112k", "Countdown", "Tiny", None, {}, (("a", "A"),), {}, None)
 
 

@@ -37,8 +37,6 @@ if LATE:
 
 COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
 
-# ---------------------------------------------------------------------------------------------------- the tasks
-
 
 def test_countdown_shows_the_solution_with_the_smallest_numbers_on_the_way():
     truth = to_ground_truth((12, 3, 7, 4), 24, "chain")
@@ -59,9 +57,6 @@ def test_generated_problems_are_solved_as_their_generators_do():
         steps, answer = geometry_generator.chain(made)
         truth = json.dumps({"answer": answer, "format": "chain"})
         assert GEOMETRY.demonstration(made.name, "", truth) == steps and GEOMETRY.verify(steps, truth).correct
-
-
-# ---------------------------------------------------------------------------------------------------- groups
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +118,6 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
         assert sampler.costs.forward_tokens == tokens
         assert sampler.costs.fresh_rollouts == sampler.costs.generated_tokens == 0
     assert sampler.score([]) == []
-
-
-# ---------------------------------------------------------------------------------------------------- records
 
 
 def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):

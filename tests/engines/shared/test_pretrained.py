@@ -145,8 +145,6 @@ def test_a_model_of_the_hub_is_described_by_its_base_job(
         config_of("owner/tiny", tmp_path / "results", "sampling.max_response_tokens=96")
 
 
-# ------------------------------------------------------------------------------------------------ fetching
-
 NAME = "owner/tiny"
 FILES = {"config.json": b'{"model_type": "qwen2"}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}
 

@@ -108,9 +108,6 @@ def plain_loop(model, parameters=None, count: int = 3):
     return result
 
 
-# ---------------------------------------------------------------------------------------------- the right numbers
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_any_architecture_gives_what_a_plain_loop_gives(name):
     model = build(name)
@@ -175,9 +172,6 @@ def test_hand_written_logits_are_the_librarys(changes):
                     assert (expected - logits[row]).abs().max() < 1e-5, (t, row)
 
 
-# ------------------------------------------------------------------------------------------------- independence
-
-
 @pytest.mark.parametrize("fast", [True, False])
 def test_order_and_batch_size_do_not_matter(qwen2, fast):
     expected = rows(sample(qwen2, PROMPTS, 4, KEYS, KEY, PARAMETERS, fast=fast))
@@ -225,9 +219,6 @@ def test_the_key_and_the_prompt_keys_matter_and_repetition_gives_the_same_bits(q
     assert [t for t, _ in rows(same_prompt)[1]] != [t for t, _ in rows(first)[0]]
 
 
-# ------------------------------------------------------------------------------------------------ shapes and ends
-
-
 @pytest.mark.parametrize("max_rows", [1024, 3])
 def test_lengths_ends_and_padding(qwen2, max_rows):
     groups = sample(qwen2, PROMPTS, 8, KEYS, KEY, PARAMETERS, max_rows=max_rows)
@@ -266,9 +257,6 @@ def test_weights_are_left_as_they_were_and_dropout_is_off(qwen2):
     assert all(p.grad is not None for p in model.parameters())
 
 
-# --------------------------------------------------------------------------------------------------- single draws
-
-
 def test_tokens_of_probability_zero_are_never_drawn():
     """Also for the smallest and the greatest number that `seeds.uniforms` can give, and with zeros at both ends."""
     logits = torch.full((3, 6), -torch.inf)
@@ -305,9 +293,6 @@ def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
     adapted = copy.deepcopy(qwen2)
     adapted.model.layers[0].self_attn.q_proj = Adapter(32, 32)
     assert not by_hand.supports(adapted)
-
-
-# --------------------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -169,9 +169,6 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
         one.update(7, one.with_estimates(made, MetricMeans()), MetricMeans())
 
 
-# ------------------------------------------------------------------------------------------------ runs
-
-
 def test_a_ba_ppo_run_records_its_critic(tiny_world: list[str]) -> None:
     ranges = ["method.c2_range=[0.125,0.125]", "method.c3_range=[0.625,0.625]", "method.high_admission=informative"]
     config = compose_config([*tiny_world, "method=ba_ppo", "method.v=2", "method.m=2", *ranges, "seed=11"])

@@ -96,9 +96,6 @@ def test_gradients_are_summed_in_float32() -> None:
     assert model.weight.grad is None
 
 
-# ------------------------------------------------------------------------------------------------ runs
-
-
 @pytest.fixture(scope="module")
 def narrow(tiny_world: list[str]) -> list[str]:
     """A run in bfloat16 from the tiny world's base, taken as a pretrained model."""

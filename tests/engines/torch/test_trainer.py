@@ -406,9 +406,6 @@ def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
     assert_same(undisturbed, folder)
 
 
-# ------------------------------------------------------------------------------------------------ disk
-
-
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
     tiny_world: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

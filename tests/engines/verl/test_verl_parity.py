@@ -129,9 +129,6 @@ def verl_update(
     return total, list(gradients.values()), estimated[places][torch.argsort(order)]
 
 
-# ------------------------------------------------------------------------------------------------ tests
-
-
 #: what the batches of the methods hold beside fresh groups, so that all of it is compared
 ALL = ("bapo", "bapo, a sum of two expectations", "bapo, masked sequence weights", "bapo_code", "bapo_released")
 STALE = ("areal", "grpo_stale", "m2po", "bapo_xi")

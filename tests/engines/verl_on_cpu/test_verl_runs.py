@@ -120,8 +120,6 @@ def assert_same_tables(found: Tables, expected: Tables, tolerance: float = 2e-3)
         )
 
 
-# ------------------------------------------------------------------------------------------------ one job a run
-
 #: what the others do happens in runs of other methods below, too
 METHODS = {
     "grpo": [],
@@ -174,8 +172,6 @@ def test_relift_ends_with_the_rollouts_of_grpo(results: Path, base: Path, tmp_pa
     assert sorted(expected[PROBE]["step"].unique()) == [0, 2, 3]
     run.assert_ends_like(expected)
 
-
-# ------------------------------------------------------------------------------------------------ interrupted
 
 #: how the model computes on GPUs, but for flash-attn
 AS_ON_GPUS = [
@@ -311,8 +307,6 @@ def test_partial_rollouts_go_on_where_they_were_cut_off(results: Path, base: Pat
     run.assert_ends_like(expected, "going on after step 1")
     assert [path.name for path in (run.folder / "checkpoints").glob("step_*")] == ["step_000004"]
 
-
-# ------------------------------------------------------------------------------------------------ images
 
 DIAGRAMS = [
     *(word for word in SETTINGS if not word.startswith(("data.", "base."))),
