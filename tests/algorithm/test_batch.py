@@ -32,7 +32,7 @@ def cut(count: int, underfilled: str, method=GRPO, seed: int = 1, step: int = 1,
         (0, "smaller-mini-batches", []),
     ],
 )
-def test_sizes(count: int, underfilled: str, sizes: list[int]) -> None:
+def test_how_many_groups_each_mini_batch_has(count: int, underfilled: str, sizes: list[int]) -> None:
     assert [len(p) for p in cut(count, underfilled)] == sizes
 
 

@@ -65,7 +65,7 @@ def test_the_two_sides_of_the_interval_are_separate():
         (5.0, 2, -2.4, 0.0),  # positive advantages keep the ordinary clip, 1.2 * 2
     ],
 )
-def test_dual_clip(ratio, advantage, loss, gradient):
+def test_the_dual_clip_bounds_negative_advantages_alone(ratio, advantage, loss, gradient):
     value, _, slope = surrogate(ratio, advantage, dual=3.0)
     assert (value, slope) == pytest.approx((loss, gradient), abs=1e-5)
 
@@ -127,7 +127,7 @@ def test_low_variance_kl_is_cut_at_10():
     assert kl.tolist() == pytest.approx([10.0, math.exp(2) - 3])  # e^5 - 6 = 142 is cut; e^2 - 3 = 4.389
 
 
-def test_aggregate():
+def test_means_over_sequences_and_over_tokens():
     assert aggregate(VALUES, MASK, "sequence-mean").item() == 3.0  # (6/3 + 4/1) / 2
     assert aggregate(VALUES, MASK, "token-mean").item() == 2.5  # (6 + 4) / 4
     assert aggregate(VALUES, MASK, "sequence-mean", nominal_sequences=4).item() == 1.5  # (2 + 4) / 4

@@ -26,10 +26,6 @@ World = tuple[Config, Path]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
-def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
-    return pd.read_parquet(folder / f"{name}.parquet")
-
-
 @pytest.mark.parametrize("on_cpu", [False, True])
 @pytest.mark.parametrize(("images", "model"), [(0, "vllm"), (2, "vllm-vlm")])
 def test_vllms_engine_is_what_the_configuration_says(
@@ -102,6 +98,7 @@ def test_a_model_from_the_hub_is_evaluated_at_its_revision(
     assert (hub["checkpoint"], hub["checkpoint_sha256"]) == (f"owner/tiny@{REVISION}", None)
     assert folder["checkpoint_sha256"] == checkpoint_digest(checkpoint)
     assert hub["identity"] != folder["identity"] and hub["benchmarks"] == folder["benchmarks"]
-    pd.testing.assert_frame_equal(table(tmp_path / "hub" / "eval"), table(tmp_path / "dir" / "eval"))
+    tables = [pd.read_parquet(tmp_path / name / "eval" / "cd34.parquet") for name in ("hub", "dir")]
+    pd.testing.assert_frame_equal(*tables)
     with pytest.raises(UserError, match="owner/tiny: "):
         evaluate(changed(config, model__revision="f" * 40), "owner/tiny", tmp_path / "other")

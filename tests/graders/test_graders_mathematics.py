@@ -86,7 +86,7 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
         (r"We get \boxed{7}. The second part asks for twice that, which is \boxed{14}.", "14"),
     ],
 )
-def test_last_box(response: str, answer: str | None) -> None:
+def test_the_last_box_is_the_answer(response: str, answer: str | None) -> None:
     assert last_box(response) == answer
 
 
@@ -123,7 +123,7 @@ def test_unparsable_is_not_wrong(response: str, parsed: bool, reason: str) -> No
         (r"\boxed{1}" * 2 + r"\boxed{2}", "2", False),
     ],
 )
-def test_neighbouring_boxes(response: str, gold: str, correct: bool) -> None:
+def test_neighbouring_boxes_are_one_answer(response: str, gold: str, correct: bool) -> None:
     """One answer written twice counts; several guesses do not."""
     assert mathematics.grade(response, [gold]).correct == correct
     assert not mathematics.grade(r"\boxed{6630}, \boxed{6630.65}", ["6630.65", "6630"]).correct
@@ -236,7 +236,7 @@ def test_responses_of_others(graders: ModuleType) -> None:
     assert [row["id"] for row in wrong] == ["qwen_math100/72/7"]  # 10{,}000 against 10000: the label is mistaken
 
 
-def test_answer_pairs(graders: ModuleType) -> None:
+def test_answer_pairs_of_others_are_graded_as_labelled(graders: ModuleType) -> None:
     rules, wrong, graded = graders.grade_pairs(_rows("answer_pairs"))
     if slow := {row["id"] for row in wrong if row["reason"] == "time_limit"}:  # near the limit of CPU time: once more
         mathematics.outcome_of.cache_clear()

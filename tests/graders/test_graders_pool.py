@@ -202,6 +202,6 @@ def test_no_input_hangs_or_raises(answer: str) -> None:
         "\\boxed{1} " * 10**5,
     ],
 )
-def test_a_megabyte(response: str) -> None:
+def test_a_megabyte_is_graded_at_once(response: str) -> None:
     """What took more than a few passes over the text would not end."""
     assert not mathematics.grade(response, ["8"]).correct

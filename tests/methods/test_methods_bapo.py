@@ -81,7 +81,7 @@ def test_x1_keeps_one_to_seven_of_eight():
 
 
 @pytest.mark.parametrize(("c1", "stored"), [(0.0, ["1a"]), (0.125, ["1a", "1b"]), (0.25, ["1a", "1b", "1c"])])
-def test_c1(c1, stored):
+def test_prompts_up_to_c1_are_stored_as_hard(c1, stored):
     method = bapo(c1=c1)
     method.build_batch(1, fresh(1, [0, 1, 2, 5, 8, 8]), NoSampler())
     assert bad(method) == stored
@@ -197,7 +197,7 @@ def test_x2_takes_room_before_x3_and_the_batch_may_overflow():
         assert [len(p) for p in parts(batch)] == sizes
 
 
-def test_remove_replayed():
+def test_a_replayed_group_comes_again_unless_it_is_removed():
     for remove, again in ((True, []), (False, ["1c"])):
         method = bapo(remove_replayed=remove)
         method.build_batch(1, fresh(1, MIXED), NoSampler())
@@ -217,7 +217,7 @@ def test_high_steps_is_the_age_limit(high_steps, from_steps):
     assert {g.step for g in method.high} | replayed == from_steps
 
 
-def test_high_capacity():
+def test_a_full_buffer_keeps_its_newest_groups():
     method = bapo(high_capacity=2)
     method.build_batch(1, fresh(1, FULL), NoSampler())
     assert ids(method.high) == ["1b", "1c"]
@@ -225,7 +225,7 @@ def test_high_capacity():
 
 
 @pytest.mark.parametrize(("admission", "stored"), [("thresholds", ["1c"]), ("informative", ["1b", "1c", "1d", "1e"])])
-def test_high_admission(admission, stored):
+def test_which_groups_are_stored_as_high_quality(admission, stored):
     method = bapo(high_admission=admission)
     method.build_batch(1, fresh(1, [0, 1, 3, 5, 7, 8]), NoSampler())  # r_tot = 1/2
     assert ids(method.high) == stored
@@ -293,7 +293,7 @@ def test_steps_that_refresh_the_rollout_policy(algorithm, v, phase, steps):
 
 
 @pytest.mark.parametrize(("algorithm", "x2", "x3"), [("without_x2", 0, 1), ("without_x3", 1, 0), ("x1", 0, 0)])
-def test_ablations(algorithm, x2, x3):
+def test_an_ablation_lacks_its_part_of_every_batch(algorithm, x2, x3):
     method = bapo(f"bapo_{algorithm}")
     sampler = ScriptedSampler({f"{t}{c}": [4, 4] for t in range(1, 40) for c in "ab"}) if x2 else NoSampler()
     for step in range(1, 16):

@@ -35,7 +35,7 @@ def test_x3_filter_by_eq_7_takes_what_the_thresholds_have_left_behind(x3_filter,
 
 
 @pytest.mark.parametrize("store", [True, False])
-def test_store_promoted(store):
+def test_what_x2_admits_is_stored_for_x3_unless_it_is_turned_off(store):
     method = with_bad("ab", store_promoted=store)
     # r_tot = 1: c2 = 4/8, c3 = 5/8: of X2, a with 5/8 is high-quality and b with 2/8 is not
     sampler = ScriptedSampler({"a": [5], "b": [2]})

@@ -64,7 +64,7 @@ def test_replay_starts_after_the_first_batch_above_start_reward():
     assert method.mixing and method.correct == {"a": 1}
 
 
-def test_what_is_kept():
+def test_right_responses_are_kept_until_a_question_is_solved():
     method = started(capacity=3)
     method.build_batch(2, [solved("a", 2), solved("none", 0), solved("all", 8)], NoSampler())
     assert method.correct == {"a": 2} and list(method.retired) == ["all"]
@@ -81,7 +81,7 @@ def test_what_is_kept():
     assert method.correct == {} and list(method.kept) == []
 
 
-def test_experience_ratio():
+def test_a_share_of_the_batch_is_kept_questions():
     stream = [f"p{i}" for i in range(40)]
     for ratio, count in ((0.5, 2), (0.25, 1), (0.0, 0), (1.0, 3)):  # only three questions have kept responses
         method = started(experience_ratio=ratio)

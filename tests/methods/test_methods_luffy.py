@@ -109,7 +109,7 @@ def test_solutions_of_failed_questions_wait_until_there_are_as_many_as_in_a_batc
     assert all(g.origin == FRESH for g in batch.groups[:4])
 
 
-def test_buffer_share():
+def test_a_supervised_update_is_a_share_of_the_batch():
     method = relift(buffer_share=0.5)
     batch = method.build_batch(1, fresh(1, [0, 0, 0, 0]), ExpertSampler())
     assert ids(batch.groups[4:]) == ["1a", "1b"] and ids(method.kept) == ["1c", "1d"]  # one update a step

@@ -131,7 +131,7 @@ def test_last_answer_outside_the_thinking_counts(response, reason):
         ("1000000 - 1 = 999999", NUMBERS, 24, "syntax"),
     ],
 )
-def test_chains(text, numbers, target, reason):
+def test_a_chain_is_right_where_every_step_is(text, numbers, target, reason):
     assert grammar.verify_chain(text, numbers, target) == refused(reason)
 
 

@@ -103,7 +103,7 @@ def test_a_picture_shows_the_colours_where_the_angles_are():
         (("parallels", (70,), 4 * 0 + 3), "other", "180 - 70 = 110", 110),
     ],
 )
-def test_chains(diagram, question, steps, answer):
+def test_the_steps_and_the_answer_of_a_question(diagram, question, steps, answer):
     instance = generators.DiagramProblem(figures.Diagram(*diagram, 0, 0, 40, 50, 50), question)
     assert generators.chain(instance) == (steps, answer)
 

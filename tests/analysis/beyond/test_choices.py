@@ -107,9 +107,7 @@ def test_the_error_of_a_difference_by_hand() -> None:
     """One seed, four prompts: differences 1/2, 1/2, 0, 0, so mean 1/4 and SE sqrt(4 (1/4)^2 / 3 / 4) = 1 / sqrt(48)."""
     difference, se = tuning.behind(one_seed(1, 1, 0.5, 0.5), one_seed(0.5, 0.5, 0.5, 0.5))
     assert (difference, se) == pytest.approx((0.25, 1 / math.sqrt(48)))
-
-
-def test_two_seeds_that_disagree_widen_the_error() -> None:
+    # two seeds that disagree widen it
     same = np.array([[1, 1, 0.5, 0.5], [1, 1, 0.5, 0.5]])
     apart = same + np.array([[0.25], [-0.25]])
     flat = np.full((2, 4), 0.5)
@@ -175,32 +173,26 @@ def step(**values: float) -> dict[str, float]:
     return {**row, "tv_x1": 0.10, "tv_x2": NAN, "tv_x3": 0.20, **values}
 
 
-def test_largest_values_by_hand() -> None:
-    found = step_terms(step(), K2)
-    # printed: (1 - 2) 0.1 + (1 - 1.5) 0.2; repaired: 6/8 of 0.1 + 2/8 of 0.2
-    assert found["ceiling_printed"] == pytest.approx(-0.2)
-    assert found["ceiling_repaired"] == pytest.approx(0.125)
-    assert math.isnan(found["bound_printed"]) and math.isnan(found["bound_repaired"])  # no L was recorded
-
-
-def test_estimates_by_hand() -> None:
-    found = step_terms(step(surrogate_x1=0.5, surrogate_x2=NAN, surrogate_x3=-0.1), K2)
-    # printed: 0.5 - 2 * 2 * 0.1 + (-0.1 - 2 * 1.5 * 0.2) = 0.1 - 0.7
-    assert found["bound_printed"] == pytest.approx(-0.6)
-    # repaired: 6/8 (0.5 - 2 * 0.1) + 2/8 (-0.1 - 1.5 * 0.2) = 0.225 - 0.1
-    assert found["bound_repaired"] == pytest.approx(0.125)
-
-
-def test_x2_takes_the_worst_constant_in_the_repaired_form_only() -> None:
-    row = step(x1=0, x3=0, x2=1, tv_x1=NAN, tv_x3=NAN, tv_x2=0.1, surrogate_x2=0.5)
+@pytest.mark.parametrize(
+    ("row", "terms"),
+    [
+        # printed: (1 - 2) 0.1 + (1 - 1.5) 0.2; repaired: 6/8 of 0.1 + 2/8 of 0.2; no L was recorded
+        (step(), {"ceiling_printed": -0.2, "ceiling_repaired": 0.125, "bound_printed": NAN, "bound_repaired": NAN}),
+        # printed: 0.5 - 2 * 2 * 0.1 + (-0.1 - 2 * 1.5 * 0.2) = 0.1 - 0.7
+        # repaired: 6/8 (0.5 - 2 * 0.1) + 2/8 (-0.1 - 1.5 * 0.2) = 0.225 - 0.1
+        (step(surrogate_x1=0.5, surrogate_x2=NAN, surrogate_x3=-0.1), {"bound_printed": -0.6, "bound_repaired": 0.125}),
+        # X2 takes the worst constant in the repaired form only: 0.5 - 2 * 2 * 0.1 and 0.5 - 3 * 0.1
+        (
+            step(x1=0, x3=0, x2=1, tv_x1=NAN, tv_x3=NAN, tv_x2=0.1, surrogate_x2=0.5),
+            {"bound_printed": 0.1, "bound_repaired": 0.2},
+        ),
+        *((row, {"ceiling_printed": NAN}) for row in (step(tv_x3=NAN), step(k1=NAN), step(x1=0, x3=0))),
+    ],
+)
+def test_terms_of_a_step_by_hand(row: dict[str, float], terms: dict[str, float]) -> None:
+    """A missing term or an empty batch is unknown."""
     found = step_terms(row, K2)
-    assert found["bound_printed"] == pytest.approx(0.5 - 2 * 2.0 * 0.1)
-    assert found["bound_repaired"] == pytest.approx(0.5 - 3.0 * 0.1)
-
-
-@pytest.mark.parametrize("row", [step(tv_x3=NAN), step(k1=NAN), step(x1=0, x3=0)])
-def test_a_missing_term_or_an_empty_batch_is_unknown(row: dict[str, float]) -> None:
-    assert math.isnan(step_terms(row, K2)["ceiling_printed"])
+    assert {name: found[name] for name in terms} == pytest.approx(terms, nan_ok=True)
 
 
 def test_constants_of_a_configuration() -> None:

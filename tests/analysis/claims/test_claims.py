@@ -78,7 +78,7 @@ def difference(of: str, over: str | list[str], rule: dict, **more: object) -> di
     return {"query": {"name": "accuracy_difference", "of": of, "over": over}, "rule": rule, "paper": "x", **more}
 
 
-def test_accuracy_claims(study: Path) -> None:
+def test_accuracy_claims_are_judged_and_corrected(study: Path) -> None:
     pairs = {"up": ("bapo", "grpo"), "down": ("grpo", "bapo"), "flat": ("dapo", "grpo")}
     up, down, flat = lines(study, *(difference(*pair, ABOVE, id=name) for name, pair in pairs.items()))
     e = up.measure.estimate
@@ -97,7 +97,7 @@ def test_accuracy_claims(study: Path) -> None:
     assert not flat.holds_corrected
 
 
-def test_paired_seeds(study: Path) -> None:
+def test_only_seeds_that_both_methods_have_are_compared(study: Path) -> None:
     """GRPO without its first seed: the two that both have are compared, and no other."""
     shutil.rmtree(place(study, "grpo", 1))
     both, alone = lines(study, difference("bapo", "grpo", ABOVE), difference("bapo", "dapo", ABOVE, id="b"))

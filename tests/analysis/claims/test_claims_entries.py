@@ -83,7 +83,7 @@ ABOVE = Rule(above=0.0)
         (5.0, np.nan, ABOVE, claims.UNDERPOWERED),
     ],
 )
-def test_verdicts(mean: float, se: float, rule: Rule, verdict: str) -> None:
+def test_a_verdict_says_where_the_interval_lies(mean: float, se: float, rule: Rule, verdict: str) -> None:
     assert verdicts.judge({"a": measure(mean, se)}, rule, -20.0).verdict == verdict
 
 

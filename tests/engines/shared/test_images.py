@@ -41,7 +41,7 @@ def librarys_logits(model, tokens: list[int], own) -> torch.Tensor:
 @pytest.mark.parametrize("sizes", [SIZES[:1], SIZES], ids=["equal sizes", "different sizes"])
 @pytest.mark.parametrize("fullatt", [[0, 1], [1]], ids=str)
 @pytest.mark.parametrize("window", [48, 16], ids=str)
-def test_the_tower(tokenizer, processor, window, fullatt, sizes):
+def test_the_tower_gives_the_librarys_features(tokenizer, processor, window, fullatt, sizes):
     model = build(tokenizer, vision={"window_size": window, "fullatt_block_indexes": fullatt})
     _, own = prepared(processor, "mixed lengths", sizes)
     pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in own]))
