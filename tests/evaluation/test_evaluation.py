@@ -183,30 +183,26 @@ def test_prompts_are_those_of_training(world: World, model: Any) -> None:
     assert [tuple(model.tok_encode(i.args[0])) for i in task.instances] == [p.row.tokens for p in trained]
 
 
-def test_prompts_are_never_truncated(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sampling__max_prompt_tokens": 3}, "cd34: problem FIRST .*sampling.max_prompt_tokens"),  # never truncated
+        ({"sampling__max_response_tokens": 10**6}, "but the model has"),
+        ({"evaluation__temperature": 1e-6}, "cd34: all 32 samples"),  # are equal
+        ({"evaluation__benchmarks": ["cd5"]}, r"cd5\.parquet"),
+        ({"evaluation__benchmarks": []}, r"^evaluation\.benchmarks"),
+        ({"evaluation__grader": "authors"}, r"evaluation\.grader=.*problem countdown"),
+        ({"evaluation__second_grader": "math-verify"}, r"evaluation\.second_grader=.*problem countdown"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_named(world: World, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     config, checkpoint = world
     first = read_table(data_directory(config) / "cd34.parquet")["extra_info"][0]["id"]
-    with pytest.raises(UserError, match=rf"cd34: problem {first} .*sampling.max_prompt_tokens"):
-        evaluate(changed(config, sampling__max_prompt_tokens=3), checkpoint, tmp_path)
-    with pytest.raises(UserError, match="but the model has"):
-        evaluate(changed(config, sampling__max_response_tokens=10**6), checkpoint, tmp_path)
-
-
-def test_equal_samples_are_refused(world: World, tmp_path: Path) -> None:
-    config, checkpoint = world
-    with pytest.raises(UserError, match="cd34: all 32 samples"):
-        evaluate(changed(config, evaluation__temperature=1e-6), checkpoint, tmp_path)
+    with pytest.raises(UserError, match=message.replace("FIRST", first)):
+        evaluate(changed(config, **change), checkpoint, tmp_path)
     assert not (tmp_path / "cd34.parquet").exists()
-
-
-def test_missing_input_is_named(world: World, tmp_path: Path) -> None:
-    config, checkpoint = world
     with pytest.raises(UserError, match="step_000100: "):
         evaluate(config, tmp_path / "step_000100", tmp_path / "eval")
-    with pytest.raises(UserError, match=r"cd5\.parquet"):
-        evaluate(changed(config, evaluation__benchmarks=["cd5"]), checkpoint, tmp_path / "eval")
-    with pytest.raises(UserError, match=r"^evaluation\.benchmarks"):
-        evaluate(changed(config, evaluation__benchmarks=[]), checkpoint, tmp_path / "eval")
 
 
 @pytest.mark.parametrize(

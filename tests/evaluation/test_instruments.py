@@ -147,15 +147,6 @@ def test_grade_refuses_a_second_grader_of_what_has_no_box(tmp_path: Path) -> Non
         grade_file("countdown", tmp_path / "r.jsonl", second="math-verify")
 
 
-@pytest.mark.parametrize("key", ["grader", "second_grader"])
-def test_an_evaluation_refuses_formats_that_a_grader_cannot_read(
-    world: tuple[Config, Path], tmp_path: Path, key: str
-) -> None:
-    config = changed(world[0], **{f"evaluation__{key}": {"grader": "authors", "second_grader": "math-verify"}[key]})
-    with pytest.raises(UserError, match=rf"evaluation\.{key}=.*problem countdown"):
-        run.evaluate(config, world[1], tmp_path / "eval")
-
-
 def test_an_evaluation_with_both_graders(
     world: tuple[Config, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,15 +125,11 @@ def test_what_bapo_adds_to_a_step_by_hand(words: list[str], copies: int) -> None
     assert parts == pytest.approx((copies / 5 * shards / 10e9, comparison / 5))
 
 
-def test_the_page_has_what_bapo_adds() -> None:
+def test_the_page_has_what_bapo_adds_and_what_fits_each_card() -> None:
     page, table = (ROOT / "docs" / "paper_scale.md").read_text(encoding="utf-8"), paper_scale.overhead()
     assert f"\n{table}\n" in page, "benchmarks/paper_scale.py overhead"
     rows = [line.split("|") for line in table.splitlines()[2:]]
     assert all(int(row[-2]) < int(row[-4]) < 50 for row in rows)
-
-
-def test_the_page_has_what_fits_each_card() -> None:
-    page = (ROOT / "docs" / "paper_scale.md").read_text(encoding="utf-8")
     assert f"\n{paper_scale.cards()}\n" in page, "benchmarks/paper_scale.py cards"
 
 

@@ -22,12 +22,9 @@ from bapo.errors import UserError
 from bapo.store.files import read_table
 
 KINDS = ("pdf", "png", "svg", "csv")
+STUDIES = ("table1", "figure5", "figure6", "figure10", "figure16")
 #: figure -> the study that it is drawn from
-NAMES = {
-    name: study
-    for study in ("table1", "figure5", "figure6", "figure10", "figure16")
-    for name in products.figures_of(study)
-}
+NAMES = {name: study for study in STUDIES for name in products.figures_of(study)}
 COUNTDOWN, MATHEMATICS = ("countdown", MODEL), ("mathematics", MODEL)
 Drawn = Callable[[str], tuple[Any, pd.DataFrame]]
 

@@ -161,39 +161,39 @@ def failing(study: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err
 
 
-@pytest.mark.parametrize("damage", ["gone", "not evaluated", "truncated", "changed", "missing"])
-def test_a_broken_run_is_named_with_its_command(small: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
-    write_json(small, read_json(small) | {"config": ["scale=smoke"]})
-    run = run_of(small, "grpo", 1)
-    path = run / "eval" / "cd34.parquet"
-    content = bytearray(path.read_bytes())
-    content[60] ^= 1
-    if damage == "gone":
-        shutil.rmtree(run)
-    elif damage in ("not evaluated", "missing"):
-        (path if damage == "missing" else run / "eval" / "summary.json").unlink()
-    else:
-        path.write_bytes(content[:100] if damage == "truncated" else content)
-    said = failing(small, capsys)
-    assert str(run) in said
-    if damage in ("gone", "not evaluated"):
-        assert "`bapo run runs_table1 scale=smoke`" in said
+def rewritten(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
+    """Return what puts another table, which is intact, into a run."""
+    return lambda run: rewrite(run / "eval", cd4=change(read_table(run / "eval" / "cd4.parquet")))
+
+
+def damaged(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda run: (path := run / "eval" / "cd34.parquet").write_bytes(change(path.read_bytes()))
+
+
+AGAIN = "`bapo run runs_table1 scale=smoke`"
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("damage", "words"),
     [
-        (lambda f: f.iloc[:-1], "grpo/seed1/eval/cd4.parquet"),
-        (lambda f: f.assign(sample=f["sample"].replace(3, 2)), "grpo/seed1/eval/cd4.parquet"),
-        (lambda f: f.assign(problem_id=f["problem_id"].str.replace("p00", "p99")), "grpo/seed1"),
+        (shutil.rmtree, AGAIN),
+        (lambda run: (run / "eval" / "summary.json").unlink(), AGAIN),
+        (lambda run: (run / "eval" / "cd34.parquet").unlink(), ""),
+        (damaged(lambda content: content[:100]), ""),
+        (damaged(lambda content: content[:60] + bytes([content[60] ^ 1]) + content[61:]), ""),
+        (rewritten(lambda f: f.iloc[:-1]), "eval/cd4.parquet"),
+        (rewritten(lambda f: f.assign(sample=f["sample"].replace(3, 2))), "eval/cd4.parquet"),
+        (rewritten(lambda f: f.assign(problem_id=f["problem_id"].str.replace("p00", "p99"))), ""),
     ],
 )
-def test_a_table_that_is_intact_and_wrong_inside(
-    small: Path, capsys: pytest.CaptureFixture[str], change: Callable[[pd.DataFrame], pd.DataFrame], words: str
+def test_a_broken_run_is_named_with_its_command(
+    small: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], words: str
 ) -> None:
-    folder = run_of(small, "grpo", 1) / "eval"
-    rewrite(folder, cd4=change(read_table(folder / "cd4.parquet")))
-    assert words in failing(small, capsys)
+    write_json(small, read_json(small) | {"config": ["scale=smoke"]})
+    run = run_of(small, "grpo", 1)
+    damage(run)
+    said = failing(small, capsys)
+    assert str(run) in said and words in said
 
 
 def test_a_study_file_without_a_field_or_with_a_seed_twice(small: Path) -> None:

@@ -43,14 +43,7 @@ from bapo.experiments import compose as configuration
 
 OPTIONS = {
     "ppo": {"kl_coef": 0.05, "entropy_coef": 0.01, "gae_lambda": 0.9, "gamma": 0.95},
-    "ba_ppo": {
-        "kl_coef": 0.05,
-        "m": 3,
-        "c2_range": [0.2, 0.3],
-        "c3_range": [0.5, 0.8],
-        "bad_capacity": 8,
-        "value_clip": 0.05,
-    },
+    "ba_ppo": dict(kl_coef=0.05, m=3, c2_range=[0.2, 0.3], c3_range=[0.5, 0.8], bad_capacity=8, value_clip=0.05),
 }
 
 
