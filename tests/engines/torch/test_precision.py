@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.late import LATE
-from support.training import groups, learner, llama
+from support.training import learner, llama
 
-from bapo.algorithm.rollouts import Group
+from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import STEPS
@@ -21,19 +22,24 @@ if LATE:
     from transformers import PreTrainedModel
 
     from bapo.engines.shared import models
+    from bapo.engines.shared.prompts import PromptTokens
     from bapo.engines.torch.learner import masters_of, round_into
     from bapo.engines.torch.trainer import train
 
 
 def groups_of(model: PreTrainedModel) -> list[Group]:
     """Random responses with the model's own log-probabilities, half of each group right."""
-    made = groups((4,) * 4, 40, (2, 7))
-    for group in made:
-        prompt, tokens = group.prompt.row.tokens, group.samples.tokens
+    rng, made = np.random.default_rng(3), []
+    for n in range(4):
+        prompt, counts = tuple(rng.integers(2, 40, 3 + n).tolist()), rng.integers(2, 7, 4).astype(np.int32)
+        tokens = np.zeros((4, counts.max()), dtype=np.int32)
+        for row, count in zip(tokens, counts, strict=True):
+            row[:count] = rng.integers(2, 40, count)
         ids = torch.tensor([[*prompt, *row] for row in tokens.tolist()])
         with torch.no_grad():
-            scored = models.score(model, ids, torch.full((4,), len(prompt)), tokens.shape[1])
-        group.samples.logprobs = scored.logprobs.numpy()
+            scored = models.score(model, ids, torch.full((4,), len(prompt)), tokens.shape[1]).logprobs
+        samples = Samples(tokens, counts, scored.numpy())
+        made.append(Group(Prompt(f"p{n}", PromptTokens(prompt, "")), np.arange(4) % 2, 1, 0, samples))
     return made
 
 
