@@ -134,6 +134,11 @@ def test_many_methods_are_told_apart_in_the_legend_and_the_panels(name: str, man
     assert len(looks) == len(many.blocks[0].methods) == 11 and len(set(labels)) == len(labels) >= 10
 
 
+def test_many_curves_have_no_bands(many: StudyFile) -> None:
+    fig, _ = draw("training_curves", many)
+    assert "at most 6 lines" in caption(fig) and not any(axes.collections for axes in fig.axes)
+
+
 def test_a_panel_of_more_than_six_lines_has_no_bands(drawn: Drawn) -> None:
     fig, frame = drawn("figure4_training_curves")
     assert frame.groupby("task", sort=False)["method"].nunique().to_dict() == {"mathematics": 5, "countdown": 7}

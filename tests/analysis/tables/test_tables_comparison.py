@@ -14,7 +14,7 @@ from support.runs import place, write_evaluation, write_run, write_study
 from analysis import paper
 from analysis.__main__ import main
 from analysis.reading import Outcomes
-from analysis.results import BASE, Result, against, by_method, margin, shares
+from analysis.results import BASE, Result, against, by_method, difference, margin, shares
 from analysis.study import Block, load, merged
 from analysis.tables import comparison
 
@@ -97,6 +97,15 @@ COUNTDOWN = Block("countdown", "qwen2-112k", "Countdown", "Tiny", None, {}, (("a
 def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result:
     correct = np.array(table, dtype=float)[..., None]  # one sample a problem
     return Result(method, method, "", seeds, {"a": Outcomes((), correct, correct)}, {})
+
+
+def test_seeds_are_paired_by_their_number() -> None:
+    reference = row("grpo", [[0, 0, 1, 1], [1, 1, 1, 1]], (1, 2))
+    subject = row("bapo", [[9, 9, 9, 9], [1, 1, 1, 1], [0, 1, 1, 1]], (7, 2, 1))
+    found = difference(subject, reference, "a").difference
+    # seed 1: 0.75 - 0.5; seed 2: 1 - 1; seed 7 has no partner. Mean 1/8
+    assert found.by_seed == {1: 0.25, 2: 0.0} and found.mean == 0.125
+    assert not difference(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a").difference.by_seed
 
 
 def test_effects_are_shares_of_what_grpo_gains() -> None:
