@@ -34,7 +34,9 @@ def results(tmp_path: Path) -> Path:
     run = write_run(model / "grpo" / "seed1", "aaaa")
     write_run(model / "base", "bbbb")
     write_run(run / "eval", "eeee")
-    study = {"cells": [{"run": str(run)}], "bases": [{"run": str(model / "base")}]}
+    start, benchmarks = {"task": "countdown", "model": "tiny"}, {"countdown": [["a", "A"]]}
+    cell = {**start, "method": "grpo", "seed": 1, "run": str(run)}
+    study = {"cells": [cell], "bases": [{**start, "run": str(model / "base")}], "benchmarks": benchmarks}
     write_json(home / "studies" / "table1.json", study)
     table = home / "tables" / "table1.md"
     write_text(table, "| a |\n")
