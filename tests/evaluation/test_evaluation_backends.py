@@ -42,6 +42,7 @@ def test_vllms_engine_is_what_the_configuration_says(
         registry, "get_model", lambda name: lambda **keys: given.update(keys, model=name, env={**os.environ})
     )
     monkeypatch.setattr(backends.environment, "vllm_on_cpu", lambda: on_cpu)
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)  # verl's configuration was printed in this process
     monkeypatch.setattr(os, "environ", {**os.environ, "TRITON_CACHE_DIR": "/mine"})
     config, checkpoint = world
     config = changed(config, evaluation__backend="vllm", evaluation__vllm__tensor_parallel_size=2)
