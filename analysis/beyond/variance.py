@@ -92,9 +92,13 @@ def split(row: Result) -> dict[str, float]:
 
 def _cells(title: str, row: Mapping[str, float]) -> list[str]:
     errors = [row[f"se_{source}"] for source in SOURCES]
-    shares = [f"{text.number(e, 2)} ({text.number(100 * (e / (row['se'] or math.nan)) ** 2, 0)}%)" for e in errors]
+    shares = [100 * (error / (row["se"] or math.nan)) ** 2 for error in errors]
+    parts = [
+        text.number(error, 2) + ("" if math.isnan(share) else f" ({share:.0f}%)")
+        for error, share in zip(errors, shares, strict=True)
+    ]
     half = [f"{row[kind]} -> {text.number(row[f'{kind}_for_half'], 0)}" for kind in FALLS]
-    return [title, *shares, text.number(row["se"], 2), *half]
+    return [title, *parts, text.number(row["se"], 2), *half]
 
 
 def write(study: StudyFile, out: Path) -> list[Path]:

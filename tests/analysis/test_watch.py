@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,9 @@ def test_watch_without_a_folder_takes_the_scale_that_was_described_last(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["watch"]) == 2 and "results: holds no results; name the scale's folder" in capsys.readouterr().err
-    for age, scale in ((1, "laptop"), (2, "smoke")):
+    for described, scale in ((2, "laptop"), (1, "smoke")):
         home = write_results(tmp_path / "results" / scale)
-        os.utime(home / "studies", (time.time() - age, time.time() - age))
+        os.utime(home / "studies", (described, described))
     assert main(["watch"]) == 0 and "results/laptop: " in capsys.readouterr().out
 
 
