@@ -26,5 +26,6 @@ use rule data as data_of_model with:
         DATA_OF_MODEL / "summary.json",
     log:
         LOGS / "data" / "{task}" / "{model}.log",
+    priority: lambda wildcards: priorities().of_start(wildcards.task, wildcards.model)
     message:
         "Problems: {wildcards.model}, {wildcards.task}"

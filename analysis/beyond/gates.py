@@ -32,6 +32,8 @@ from bapo.validate import Part, parse_yaml, read
 #: a rule, such as "low > 0.5": an estimate's mean, low or high (of the 95% interval) in points, or its p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
 ORDERS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+#: unit of a study -> what its pages call several of them
+UNITS = {"base": "base models", "data": "data sets"}
 HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Verdict")
 #: what a measure is made of: answers to the benchmarks, probes of training prompts, evaluated checkpoints
 OfAnswers = Literal["accuracy", "gain", "gain_share", "pass@32"]
@@ -295,9 +297,10 @@ class RunsOfBases:
         for block, rows in zip(self.blocks, shared, strict=True):
             if len({row.seeds for method, row in rows.items() if method != BASE}) > 1:
                 raise UserError(f"{block.title}: the methods have different training seeds; {self.study.command}")
-            other = [rows[BASE].outcomes[n].problems != every[0][BASE].outcomes[n].problems for n in names]
-            if self.same_problems and any(other):
-                raise UserError(f"{block.title}: evaluated on other problems than {self.blocks[0].title}")
+            same = [rows[BASE].outcomes[n].problems == every[0][BASE].outcomes[n].problems for n in names]
+            if rows is not shared[0] and (not all(same) if self.same_problems else any(same)):
+                which = "other problems than" if self.same_problems else "the same problems as"
+                raise UserError(f"{block.title}: evaluated on {which} {self.blocks[0].title}")
         return shared
 
     def estimate(self, quantity: Quantity) -> Estimate:
@@ -380,7 +383,7 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             methods = quantity.of + (f" minus {quantity.minus}" if quantity.minus else "")
             methods += f", less {quantity.less.of} minus {quantity.less.minus}" if quantity.less else ""
             lines.append([says, methods, quantity.measure, text.change(*ends), rule, each["verdict"]])
-        title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} base models"
+        title = block.title if len(blocks) == 1 else f"{block.task_title}, {len(blocks)} {UNITS[rules.unit]}"
         tables.append(Table(f"Positive controls: {title}", HEADER, lines, "lllrll"))
         introduction.append(sentence(verdicts, rules))
     notes = text.words({"seed": GATES, "base": "gates_of_bases", "data": "gates_of_data"}[rules.unit])

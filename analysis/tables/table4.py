@@ -50,7 +50,7 @@ def data_folder(block: Block, study: StudyFile) -> Path:
     Raises UserError where it is not finished.
     """
     run = next(iter(block.methods.values()))[0].run
-    places = [parent / "data" for parent in run.parents[1:3]] or [run / "data"]
+    places = [parent / "data" for parent in run.parents[1:3]] if len(run.parts) > 3 else [run / "data"]
     folder = next((place for place in places if (place / SUMMARY).exists()), places[-1])
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: no problems of {block.task_title} ({SUMMARY} is missing); `{study.command}`")

@@ -71,8 +71,8 @@ class DataConfig(Node):
     seed: Seed = 0  # of the generator
     split_sizes: Annotated[Counts, PROBLEMS] = {}  # split -> problems; base: documents
     generator: Options = {}  # parameters of the task's generator
-    #: a variant of the model has changed the problems, which then lie in the model's folder and not in the task's
-    of_model: Unidentified[bool] = False
+    #: true: a variant of the model has changed the problems, which lie in the model's folder; None: in the task's
+    of_model: Unidentified[Literal[True] | None] = None
     prompt: str  # the task's prompt template
     hub: Annotated[Options, PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
     #: None: the model's own, in its tokenizer; plain: a message is its content, for a prompt that is to be continued

@@ -42,7 +42,7 @@ TABLES_BYTES = 1_000_000  # steps, groups, probe and evaluation of a laptop-scal
 PEAK, GENERATING, TRAINING = 312e12, 0.05, 0.35
 #: rule -> kind of its jobs, in the order of the table; every other rule makes tables, figures and pages
 KINDS = {"data": "data", "base": "base", "train": "train", "evaluate": "evaluate", "evaluate_base": "evaluate"}
-KINDS |= {"curve": "curve", "sweep_slot": "sweep"}
+KINDS |= {"data_of_model": "data", "curve": "curve", "sweep_slot": "sweep"}
 NOTE = """\
 GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
 responses half as long as they may be, full batches and DAPO's every generation batch: 0.8 to 1.5 times the paper's

@@ -38,7 +38,7 @@ def _finished(folder: Path, identity: str, what: str, job: str) -> Path:
 
 
 def make_data(config: Config) -> Json:
-    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, golds, fingerprints.
+    """Write the problems into ``places.data_directory``. Returns their summary: identity, counts, golds, fingerprints.
 
     Raises UserError where the problems cannot be had, or the task's verifier refuses a gold.
     """

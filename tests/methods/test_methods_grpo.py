@@ -54,11 +54,21 @@ def test_hooks_of_grpo():
     assert m.state() == ({}, [])
 
 
-def test_advantage_options():
-    """Rewards 1 0 0 0 0 0 0 0; see test_advantages."""
-    assert method().advantages(group("p", 1))[0] == pytest.approx(2.645739, abs=2e-6)
-    other = method(advantage_std="unbiased", advantage_eps_inside=False, advantage_eps=0.01)
-    assert other.advantages(group("p", 1))[0] == pytest.approx(2.406799, abs=2e-6)
+UNBIASED = {"advantage_std": "unbiased", "advantage_eps_inside": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        # rewards 1 0 0 0 0 0 0 0; see test_advantages
+        ({}, 2.645739),
+        (UNBIASED, 2.474867),
+        (UNBIASED | {"advantage_eps": 0.01}, 2.406799),
+        ({"advantage_eps": 0.01}, 2.532511),
+    ],
+)
+def test_advantage_options(options, first):
+    assert method(**options).advantages(group("p", 1))[0] == pytest.approx(first, abs=2e-6)
 
 
 def test_equation_1_with_its_defaults():
@@ -102,6 +112,14 @@ def test_kl_coef_and_kl_to():
         m = plain(**options)
         assert not m.needs_reference and loss(m, inputs()) == pytest.approx(base)
         assert "kl" not in m.loss(inputs())[1]
+
+
+def test_entropy_coef():
+    entropy = torch.tensor([[0.5, 0.3], [0.2, 9.0]])
+    base = loss(plain(), inputs())
+    assert loss(plain(entropy_coef=0.1), inputs(entropy=entropy)) == pytest.approx(
+        base - 0.1 * (0.4 + 0.2) / 2, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(

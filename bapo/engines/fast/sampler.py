@@ -15,7 +15,7 @@ pass through here. This is the same function, up to float rounding, on the modul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ def is_plain(model: PreTrainedModel) -> bool:
     )
 
 
-def are_plain(modules: Iterable[nn.Module], parameters: Sequence[Tensor], most: int) -> bool:
+def are_plain(modules: Collection[nn.Module], parameters: Sequence[Tensor], most: int) -> bool:
     """Return whether modules are the library's own, without hooks, in float32, with at most so many parameters."""
     return (
         all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)

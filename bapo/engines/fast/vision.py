@@ -25,7 +25,7 @@ def supports(visual: Any) -> bool:
     return (
         type(visual).__name__ == "Qwen2_5_VisionTransformerPretrainedModel"
         and all(p.device.type == "cpu" for p in parameters)
-        and sampler.are_plain(visual.modules(), parameters, MAX_PARAMETERS)
+        and sampler.are_plain([*visual.modules()], parameters, MAX_PARAMETERS)
     )
 
 

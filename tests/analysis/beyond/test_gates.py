@@ -166,6 +166,9 @@ def test_where_a_data_set_is_the_unit_its_problems_are_its_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second base answers three problems and the first two: leads of 1/8 and 5/24, whatever the problems."""
+    asked = of_bases(tmp_path / "same", monkeypatch, unit="data")
+    with pytest.raises(UserError, match="Two: evaluated on the same problems as"):
+        gates.write(asked, tmp_path / "out")
     for method, (_, two) in {m: tuple(solved.values()) for m, solved in OF_BASES.items()}.items():
         monkeypatch.setitem(OF_BASES[method], "two", (*two, 5 if method == "bapo" else 4))
     lead = {"measure": "accuracy", "of": "bapo", "minus": "grpo"}

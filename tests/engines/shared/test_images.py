@@ -54,6 +54,8 @@ def test_the_tower_gives_the_librarys_features(tokenizer, processor, window, ful
         found = images.tower(model, own)
     assert found.shape == expected.shape
     assert (found - expected).abs().max() < 1e-5
+    visual.blocks[0].register_forward_hook(lambda *_: None)
+    assert not vision_qwen2_5.supports(visual)
 
 
 @pytest.mark.parametrize("name", [n for n in TEXTS if n != "text alone"])
