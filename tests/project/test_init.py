@@ -108,7 +108,11 @@ def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: 
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [("", "mine: is not empty"), ("bapo.yaml/x", "x: cannot be written .Not a"), ("n" * 300, "n: .* name too long")],
+    [
+        ("", "mine: is not empty"),
+        ("bapo.yaml/x", "x: cannot be written .Not a dir"),
+        ("n" * 300, "n: .* name too long"),
+    ],
 )
 def test_a_folder_that_cannot_be_a_new_project_is_named(example_project: Path, place: str, message: str) -> None:
     with pytest.raises(UserError, match=message):

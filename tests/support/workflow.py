@@ -15,6 +15,8 @@ from support.paths import ROOT
 #: sizes of all three tasks with which a run takes seconds
 SMALL = ["data.split_sizes.base=1000", "data.split_sizes.train=48", "data.split_sizes.probe=8", "probe.prompts=8"]
 SMALL += ["train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2"]
+#: ``gpu_python`` of a pretended environment; spaces are escaped, since Snakemake takes a quote off the end of a value
+GPU_PYTHON = " ".join(str(word).replace(" ", r"\ ") for word in (sys.executable, ROOT / "tests/support/gpu_python.py"))
 #: seconds for anything to happen; only a machine that does much else comes near
 PATIENCE = 900
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -20,7 +19,6 @@ from bapo.experiments.studies import load_study
 
 pytestmark = pytest.mark.system
 
-GPU_PYTHON = shlex.join([sys.executable, str(ROOT / "tests/support/gpu_python.py")])
 RUNS = "results/smoke-verl/countdown/qwen2-112k"
 SIZES = [o for o in TINY if not o.startswith(("scale=", "tracking="))]
 
@@ -31,7 +29,7 @@ def all_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def snakemake(
-    folder: Path, *words: str, gpus: int = 8, node: int = 8, python: str = GPU_PYTHON, **variables: str
+    folder: Path, *words: str, gpus: int = 8, node: int = 8, python: str = workflow.GPU_PYTHON, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run Snakemake in ``folder`` on so many pretended GPUs, with training jobs that want ``node`` of them."""
     (folder / "jobs").mkdir(exist_ok=True)

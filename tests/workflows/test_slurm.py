@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from typing import TypeVar
 
 import pytest
 from support.paths import ROOT
-from support.workflow import PATIENCE, environment
+from support.workflow import GPU_PYTHON, PATIENCE, environment
 from support.world import TINY
 
 SLURM = Path("/etc/slurm/slurm.conf")
@@ -301,11 +300,10 @@ def test_a_run_longer_than_its_jobs(slurm: Path) -> None:
     """Jobs on GPUs run by gpu_python on the GPU that Slurm gives them; a run goes on from job to job."""
     folder, seen = slurm / "environments", slurm / "environments" / "jobs"
     seen.mkdir(parents=True)
-    python = shlex.join([sys.executable, str(ROOT / "tests/support/gpu_python.py")])
     few = ("train.steps=2", "base.iterations=20", "evaluation.samples=2")
     short = small(*few, "checkpoint.job_minutes=0.17")  # ten seconds are for its end
     target = "results/smoke/countdown/qwen2-112k/grpo/seed1/eval/summary.json"
-    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={python}", f"set={short}")
+    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={GPU_PYTHON}", f"set={short}")
     words = (*PROFILE, "--retries", "6", target, "--config", *settings)
     assert end(snakemake(folder, *words, PRETENDED=str(seen)), folder) == 0, (folder / "run.log").read_text()[-3000:]
     jobs_seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(seen.glob("*.json"))]
