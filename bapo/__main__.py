@@ -143,7 +143,7 @@ def _run(words: list[str]) -> int:
         return 0
     try:
         return arguments.run(arguments)
-    except SystemExit as error:  # no command calls sys.exit, so the code of a method or task has, with work to do
+    except SystemExit as error:  # no command calls sys.exit: the code of a method or task did, before the end
         # wandb replaces sys.exit by a function of this name
         frame = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name != "exit"][-1]
         raise JobFailed(f"error: {frame.filename}:{frame.lineno}: sys.exit({error.code!r}) before the end") from None

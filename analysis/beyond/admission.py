@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GRID = np.linspace(0, 1, 41)
 #: rounds of EM; the expected share moves by less than 0.002 after them
 ROUNDS = 200
-#: a distribution is fitted to at least so many fresh groups; those of the next rollout policies are added if needed
+#: the fewest fresh groups that a distribution is fitted to; those of the next rollout policies are added if needed
 FEWEST = 128
 #: draws of prompts and seeds behind an interval
 DRAWS = 200

@@ -289,7 +289,7 @@ class RunsOfBases:
         """
         every = [results.collect(block, self.study) for block in self.blocks]
         if len(every) < 2:
-            raise UserError(f"{self.study.name}: its unit needs runs from two base models; {self.study.command}")
+            raise UserError(f"{self.study.name}: its rules need runs from two base models; {self.study.command}")
         shared = [{m: row for m, row in rows.items() if all(m in other for other in every)} for rows in every]
         names = [name for name, _ in self.blocks[0].benchmarks]
         if missing := [b.title for b, rows in zip(self.blocks, every, strict=True) if BASE not in rows]:

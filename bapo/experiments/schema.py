@@ -235,8 +235,8 @@ class CheckpointConfig(Node):
     keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)
     #: of a finished run too: optimiser, buffers, rollout policy; engine=verl always leaves its last two states
     keep_state: bool = False
-    minutes: Positive | None = 60.0  # also after so many; kept only until there are newer ones
-    #: the job ends after so many, and the run stops in time for a checkpoint; null: as Slurm says
+    minutes: Positive | None = 60.0  # also after this time; kept only until there are newer ones
+    #: the job ends after this time, and the run stops in time for a checkpoint; null: as Slurm says
     job_minutes: Positive | None = None
 
 

@@ -9,8 +9,8 @@ pass through here. This is the same function, up to float rounding, on the modul
   rotation is one product of complex numbers; scalar products do not change under a common permutation;
 - what the first layer makes of a token is looked up where the vocabulary is small: nothing came before it;
 - what all prompts of a batch begin with, such as the examples of a few-shot prompt, is computed and kept once;
-- each key and value has a static place. Attention runs over the written columns, and over at least so many that a
-  batched product does not take a slow path of torch; columns that are not written get -inf.
+- each key and value has a static place. Attention runs over the written columns, and over more where a batched
+  product would take a slow path of torch; columns that are not written get -inf.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def is_plain(model: PreTrainedModel) -> bool:
 
 
 def are_plain(modules: Collection[nn.Module], parameters: Sequence[Tensor], most: int) -> bool:
-    """Return whether modules are the library's own, without hooks, in float32, with at most so many parameters."""
+    """Return whether modules are the library's own, without hooks, in float32, with at most ``most`` parameters."""
     return (
         all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
         and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)

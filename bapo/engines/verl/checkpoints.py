@@ -1,4 +1,4 @@
-"""Chooses the checkpoint of verl's that a run resumes from, and publishes models. It imports neither verl nor Ray.
+"""Chooses the verl checkpoint that a run resumes from, and publishes models. It imports neither verl nor Ray.
 
 A checkpoint is complete once the checksums of its files are written, and a damaged one is passed over.
 """

@@ -23,7 +23,7 @@ from bapo.validate import plain
 
 
 class TaskRunner:
-    """Starts the services of a run and trains it to its end, in a process of Ray's."""
+    """Starts the services of a run and trains it to its end, in a Ray process."""
 
     def run(self, config: DictConfig) -> None:
         import transfer_queue as tq

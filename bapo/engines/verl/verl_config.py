@@ -245,7 +245,7 @@ def _run_values(config: Config, method: methods.Method, device: str, start: Path
         "policy_from": critic.critic_warmup + 1 if critic else 0,
         "epochs": t.epochs or 10**6,
         "row": row,
-        "tokens": max(tokens, 128),  # a padding row of verl's has 128, and must fit into a micro-batch
+        "tokens": max(tokens, 128),  # verl pads with rows of 128, which must fit into a micro-batch
         "attention": "flash_attention_2" if flash_attention() else "sdpa",
         "bucket": memory.bucket(card(config)) if device == "cuda" else memory.BUCKET,
         "batched_tokens": batched,

@@ -32,7 +32,7 @@ else:
 
 CURRENT, DELAYED = "current", "delayed"
 ALPHA, REFERENCE = "rollout_policy", "reference"
-#: each tensor in a block of host memory begins at a multiple of so many bytes, which suits every type
+#: bytes, of which each tensor in a block of host memory begins at a multiple; it suits every type
 ALIGNED = 64
 
 
