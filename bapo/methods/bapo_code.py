@@ -19,7 +19,7 @@ from bapo.algorithm import advantages, losses
 from bapo.algorithm.batch import linear_threshold
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
-from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
+from bapo.algorithm.rollouts import Group, Prompt, above, between
 from bapo.methods.bapo import BAPO, NO_SIGNAL, BAPOConfig, Groups, Span
 from bapo.methods.base import Batch, Phase, Sampler, State, Tensor, draw_groups
 
@@ -117,7 +117,7 @@ class BAPOCode(BAPO):
         if len(entries) > limit:  # random.sample(available_uids, max_reeval_ids)
             indices = self.random("re-evaluated", step).choice(len(entries), size=limit, replace=False)
             entries = [entries[i] for i in sorted(indices)]
-        groups = sampler.regenerate([e.prompt for e in entries], REEVALUATED, c.x2_policy)
+        groups = self.regenerated([e.prompt for e in entries], sampler)
         improved: Groups = []
         failed: Groups = []
         for entry, group in zip(entries, groups, strict=True):
