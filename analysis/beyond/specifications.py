@@ -6,21 +6,22 @@ much compute, or as many updates, is another question than as many rollouts, so 
 base model has one run a method, the base takes the place of the seed. All methods share it, so the pooled model has an
 effect of the base, and signed ranks over bases, with Holm's correction, stand in the place of the unpaired test.
 Several problems may show the same angles. A fourth test of such benchmarks is the paired one for new angles.
+Whether a difference depends on the base model is seen from its weaker and its stronger half.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import SPECIFICATIONS
-from analysis.results import LEVEL, Result
+from analysis.results import LEVEL, Result, Row
+from analysis.statistics import Side
 from analysis.study import Block, StudyFile, replicates
 from bapo.errors import UserError
 from bapo.tasks.geometry.generator import shown_angles, to_instance
@@ -45,11 +46,11 @@ def angles_of(problem: str) -> str:
     return problem
 
 
-def compare(block: Block, study: StudyFile, bases: bool = False) -> dict[str, list[dict[str, Any]]]:
+def compare(block: Block, study: StudyFile, strengths: Mapping[int, float] | None = None) -> dict[str, list[Row]]:
     """Return, of each benchmark and their average by title, a row a method in points.
 
-    bases: whether base models stand in the seeds' place. Raises UserError without the reference, or without a row that
-    shares two training seeds with it.
+    strengths: accuracy of the base model by training seed, where base models stand in the seeds' place. Raises
+    UserError without the reference, or without a row that shares two training seeds with it.
     """
     rows = results.collect(block, study)
     if study.reference not in rows:
@@ -59,20 +60,26 @@ def compare(block: Block, study: StudyFile, bases: bool = False) -> dict[str, li
     others = [row for row in trained if row is not reference and len({*row.seeds} & {*reference.seeds}) > 1]
     if not others:
         raise UserError(f"{study.name}: {block.title}: no row shares two training seeds with {study.reference}")
-    tables: dict[str, list[dict[str, Any]]] = {}
+    tables: dict[str, list[Row]] = {}
     for column, title in results.columns(block):
         of_column = []
         for name in dict.fromkeys(family(row.method) for row in others):
             of_family = [row for row in others if family(row.method) == name]
-            of_column += _rows(of_family, trained, reference, block, column, bases)
+            of_column += _rows(of_family, trained, reference, block, column, strengths)
         tables[title] = sorted(of_column, key=lambda row: list(rows).index(row["method"]))
     return tables
 
 
 def _rows(
-    others: Sequence[Result], trained: Sequence[Result], reference: Result, block: Block, column: str, bases: bool
-) -> list[dict[str, Any]]:
+    others: Sequence[Result],
+    trained: Sequence[Result],
+    reference: Result,
+    block: Block,
+    column: str,
+    strengths: Mapping[int, float] | None,
+) -> list[Row]:
     """Return the rows of one family in one column."""
+    bases = strengths is not None
     sides, beside = [row.side(column) for row in others], reference.side(column)
     paired = [statistics.difference(side, beside) for side in sides]
     estimates = {"paired": [difference.tested for difference in paired]}
@@ -95,7 +102,7 @@ def _rows(
     tests = [test for test in TITLES if test in adjusted]
     lines = []
     for i, row in enumerate(others):
-        line: dict[str, Any] = {**block.keys(row.method), "title": row.title, "benchmark": column}
+        line: Row = {**block.keys(row.method), "title": row.title, "benchmark": column}
         line["reference"] = reference.method
         for test in tests:
             if test in estimates:
@@ -103,17 +110,19 @@ def _rows(
             line |= {f"p_{test}": float(adjusted[test][i])}
         if "angles" in tests and column == results.AVERAGE:
             line |= without_largest(row, reference, units)
+        if strengths and len(strengths) > 3 and column == results.AVERAGE:
+            line |= by_strength(row, reference, strengths)
         lines.append(line | {"verdict": verdict([line[f"p_{test}"] for test in tests], line["paired"])})
     return lines
 
 
-def cell(row: dict[str, Any], test: str) -> str:
+def cell(row: Row, test: str) -> str:
     """Return a test's interval, where it has one, and its p."""
     interval = [text.interval(*text.ends(row, test)[1:])] if test in row else []
     return ", ".join([*interval, f"p {text.p_number(row[f'p_{test}'])}"])
 
 
-def without_largest(row: Result, reference: Result, units: Sequence[Sequence[str]]) -> dict[str, Any]:
+def without_largest(row: Result, reference: Result, units: Sequence[Sequence[str]]) -> Row:
     """Return which two combinations of angles bring most of the average's difference, and what it is without them.
 
     In points: brought by them, and without them with its interval for new problems and seeds. units: of each benchmark
@@ -136,6 +145,23 @@ def without_largest(row: Result, reference: Result, units: Sequence[Sequence[str
     }
 
 
+def by_strength(row: Result, reference: Result, strengths: Mapping[int, float]) -> Row:
+    """Return the average's difference from the weaker and from the stronger half of the base models, in points.
+
+    Each has its interval for new problems and base models, and p_halves is of their difference. strengths: as in
+    :func:`compare`; the base model in the middle of an odd number is among the stronger.
+    """
+    tables = results.difference(row, reference, results.AVERAGE).by_seed_and_problem
+    seeds = [seed for seed in row.seeds if seed in reference.seeds]
+    order = np.argsort([strengths[seed] for seed in seeds], kind="stable")
+    halves = dict(zip(("weaker", "stronger"), (order[: len(order) // 2], order[len(order) // 2 :]), strict=True))
+    sides = {name: Side([table[half] for table in tables], half.tolist()) for name, half in halves.items()}
+    cells: Row = {"p_halves": statistics.difference(*sides.values()).tested.p}
+    for name, side in sides.items():
+        cells |= text.columns(name, statistics.mean_over_seeds(*side.tables).tested, "low", "high")
+    return cells
+
+
 def verdict(p_values: Sequence[float], mean: float) -> str:
     """Return what all tests say of a difference, or that it depends on the test."""
     significant = {p < LEVEL for p in p_values}
@@ -144,12 +170,27 @@ def verdict(p_values: Sequence[float], mean: float) -> str:
     return ("above" if mean > 0 else "below") if significant.pop() else "not significant"
 
 
+def _strengths(blocks: Sequence[Block], study: StudyFile) -> dict[int, float]:
+    """Return the average accuracy of each block's base model by its training seed; none where one has no base."""
+    strengths = {}
+    for block in blocks:
+        if block.base is None:
+            return {}
+        accuracies = [reading.evaluations([block.base], name, study).accuracy.mean() for name, _ in block.benchmarks]
+        strengths |= dict.fromkeys((c.seed for cells in block.methods.values() for c in cells), np.mean(accuracies))
+    return strengths
+
+
 def write(study: StudyFile, out: Path) -> list[Path]:
     """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
-    blocks = [(b, b not in of_kind) for of_kind in reading.kinds(study).values() for b in replicates(of_kind)]
-    for block, bases in blocks:
-        for column, rows in compare(block, study, bases).items():
+    blocks = [
+        (b, None if b in of_kind else _strengths(of_kind, study))
+        for of_kind in reading.kinds(study).values()
+        for b in replicates(of_kind)
+    ]
+    for block, strengths in blocks:
+        for column, rows in compare(block, study, strengths).items():
             numbers += rows
             minus = f"{column}, minus {block.plain_title(study.reference)}"
             cells = [
@@ -175,8 +216,19 @@ def write(study: StudyFile, out: Path) -> list[Path]:
                 if "without" in row
             ]:
                 tables.append(Table.of(f"{block.title}: {column}, by angles", without))
+            if halves := [
+                {
+                    "Row": row["title"].lstrip("+"),
+                    minus: text.signed(row["paired"]),
+                    **{f"{name.title()} half": text.change(*text.ends(row, name)) for name in ("weaker", "stronger")},
+                    "p of their difference": text.p_number(row["p_halves"]),
+                }
+                for row in rows
+                if "p_halves" in row
+            ]:
+                tables.append(Table.of(f"{block.title}: {column}, by base model", halves))
     notes = text.words(SPECIFICATIONS, level=LEVEL)
-    notes += text.words("specifications_of_bases") if any(bases for _, bases in blocks) else []
+    notes += text.words("specifications_of_bases") if any(strengths is not None for _, strengths in blocks) else []
     notes += text.words("specifications_of_angles") if any("p_angles" in row for row in numbers) else []
     page = Page.of(study, f"Specifications: {study.title}", tables, notes)
     return page.write(out, f"{SPECIFICATIONS}_{study.name}", numbers)

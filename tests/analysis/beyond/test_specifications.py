@@ -24,11 +24,15 @@ SOLVED = {
 
 
 def written(
-    root: Path, solved: Mapping[str, Sequence[Sequence[int]]], by_base: bool = False, problems: list[str] | None = None
+    root: Path,
+    solved: Mapping[str, Sequence[Sequence[int]]],
+    by_base: bool = False,
+    problems: list[str] | None = None,
+    bases: Sequence[Mapping[str, str]] = (),
 ) -> tuple[pd.DataFrame, str]:
     """Write runs with these numbers solved, by seed; return the table of their study and its page.
 
-    by_base: each seed has a base model of its own.
+    by_base: each seed has a base model of its own. bases: evaluated base models.
     """
     config: dict[str, object] = {name: {} for name in ("task", "data", "model", "base")}
     cells = []
@@ -37,7 +41,8 @@ def written(
             cells.append((f"base_{seed}" if by_base else "tiny", method, seed))
             run = write_run(place(root, method, seed, model=cells[-1][0]), config=config)
             write_evaluation(run / "eval", {"a": outcomes(counts)}, problems=problems)
-    file = write_study(root, sorted(cells, reverse=True), benchmarks=("a",), name="asked", reference="grpo")
+    extra = {"name": "asked", "reference": "grpo", "bases": list(bases)}
+    file = write_study(root, sorted(cells, reverse=True), benchmarks=("a",), **extra)
     csv, page, _ = specifications.write(study.load(file), root / "out")
     return pd.read_csv(csv), page.read_text()
 
@@ -107,6 +112,25 @@ def test_diagrams_of_the_same_angles_are_one_draw(tmp_path: Path) -> None:
     assert row["combinations"] == "parallels 40-40, triangle 30-60-90" and row["problems"] == "3 of 6"
     assert row["without"] == pytest.approx(100 * x[:, [2, 4, 5]].mean(), abs=1e-3)
     assert "| New angles | By all four |" in page
+
+
+def test_weaker_and_stronger_base_models_have_a_line(tmp_path: Path) -> None:
+    """BAPO gains from the two weaker bases, seeds 2 and 4, and nothing from the others."""
+    grpo = [(4, 2, 5, 1), (4, 3, 5, 1), (3, 2, 5, 2), (4, 2, 4, 1)]
+    bapo = [(4, 3, 5, 1), (7, 6, 8, 4), (3, 1, 5, 2), (7, 6, 7, 5)]
+    bases = []
+    for seed, solved in enumerate((3, 1, 4, 0), start=1):
+        write_evaluation(tmp_path / f"base_{seed}" / "eval", {"a": outcomes([solved] * 4)})
+        bases.append({"task": "countdown", "model": f"base_{seed}", "run": str(tmp_path / f"base_{seed}")})
+    table, page = written(tmp_path, {"grpo": grpo, "bapo": bapo}, by_base=True, bases=bases)
+    row = table.set_index("benchmark").loc["avg"]
+    x = (np.array(bapo) - np.array(grpo)) / 8
+    weaker, stronger = (statistics.mean_over_seeds(x[half]).tested for half in ([3, 1], [0, 2]))
+    assert (row["weaker"], row["weaker_low"]) == pytest.approx((100 * weaker.mean, 100 * weaker.low), abs=1e-3)
+    assert (row["stronger"], row["stronger_high"]) == pytest.approx((0.0, 100 * stronger.high), abs=1e-3)
+    apart = statistics.difference(statistics.Side([x[[3, 1]]], [3, 1]), statistics.Side([x[[0, 2]]], [0, 2])).tested
+    assert row["p_halves"] == pytest.approx(apart.p, abs=1e-4)
+    assert "| Weaker half | Stronger half | p of their difference |" in page
 
 
 def test_a_study_without_replicates_is_named(tmp_path: Path) -> None:
