@@ -234,6 +234,11 @@ def same(published: Published) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------ the theorem
 
 
+def best_case(mu: float, factor: float = 2.0) -> float:
+    """Return the largest value of the bound at a mean reward ``mu``, as a share of TV; factor: as of ``lower_bound``."""
+    return theory.ceiling(theory.stability(mu), 1.0, factor)
+
+
 def constants(published: Published) -> Iterator[Finding]:
     """Find K1 to K3 for the stated thresholds, premises that do not hold, and the largest value of the bound."""
     if not (entry := published.setup.get("theorem")):
@@ -250,8 +255,6 @@ def constants(published: Published) -> Iterator[Finding]:
         yield _finding("theorem", f"{where}, eq. 30", "premise", {"floor": floor, "means": broken}, **fields)
     if math.isclose(width := low[1] - low[0], high[1] - high[0]):
         yield _finding("theorem", f"{where}, eq. 8", "width", {"width": width}, steps=group * width, group=group)
-    stabilities = [theory.stability(k / 1000) for k in range(1, 1000)]
-    printed, corrected = (max(theory.ceiling(k, 1.0, factor) for k in stabilities) for factor in (2.0, 1.0))
-    at_one = theory.ceiling(theory.stability(1 / group), 1.0)
-    numbers = {"largest": printed, "at_one_of_g": at_one, "largest_with_factor_1": corrected}
+    printed, corrected = (max(best_case(k / 1000, factor) for k in range(1, 1000)) for factor in (2.0, 1.0))
+    numbers = {"largest": printed, "at_one_of_g": best_case(1 / group), "largest_with_factor_1": corrected}
     yield _finding("theorem", where, "empty bound", numbers, group=group)

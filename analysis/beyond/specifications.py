@@ -172,7 +172,7 @@ def verdict(p_values: Sequence[float], mean: float) -> str:
 
 def _strengths(blocks: Sequence[Block], study: StudyFile) -> dict[int, float]:
     """Return the average accuracy of each block's base model by its training seed; none where one has no base."""
-    strengths = {}
+    strengths: dict[int, float] = {}
     for block in blocks:
         if block.base is None:
             return {}

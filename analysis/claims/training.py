@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from analysis import text
+from analysis.audit import best_case
 from analysis.claims.measures import Measure, of_seeds
 from analysis.claims.queries import query
 from analysis.claims.view import ClaimView
 from analysis.reading import NotRecorded, batch_size, config
 from analysis.results import has_reference_pass
-from bapo.algorithm import theory
 from bapo.store.files import GROUPS, STEPS
 
 #: wall-clock time without the probes, which is shown and never judged (entries.py): it depends on the machine's load
@@ -182,7 +182,7 @@ def bound_can_be_positive(view: ClaimView, a: str) -> Measure:
         mean = frame.loc[frame["used"] & (frame["mean"] > 0) & (frame["mean"] < 1), "mean"].to_numpy(np.float64)
         if not len(mean):
             raise NotRecorded("no group with a reward variance was trained on")
-        values = np.array([theory.ceiling(theory.stability(float(m)), 1.0) for m in mean])
+        values = np.array([best_case(float(m)) for m in mean])
         shares.append(100 * float((values > 1e-9).mean()))
         best = max(best, float(values.max()))
     return of_seeds(shares, "%", f"the bound is at most {best + 0.0:.3g} TV(pi, alpha)")
