@@ -92,9 +92,9 @@ def read(path: Path) -> Log:
     if not isinstance(history, list | None):
         raise UserError(f"{path}: log_history: must be a list; is it TRL's trainer_state.json?")
     if _suffix(path) == ".csv":
-        history, kind = _table(path, text), "row"
-    else:
-        kind = "line" if history is None else "log_history entry"
+        _read_table(log, text)
+        return log
+    kind = "line" if history is None else "log_history entry"
     for number, line in enumerate(io.StringIO(text, None) if history is None else history, 1):
         place = f"{kind} {number}"
         try:
@@ -114,11 +114,13 @@ def _suffix(path: Path) -> str:
 
 
 def _document(path: Path, text: str) -> dict[str, Any]:
-    """Return a .json file that is one object; {} for another file."""
+    """Return a .json file that is one object; {} for another file. Raises UserError where it gives a name twice."""
     try:
-        content = json.loads(text) if _suffix(path) == ".json" else {}
-    except (ValueError, RecursionError):
+        content = json.loads(text, object_pairs_hook=each_once) if _suffix(path) == ".json" else {}
+    except (json.JSONDecodeError, RecursionError):
         return {}
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
     return content if isinstance(content, dict) else {}
 
 
@@ -139,19 +141,29 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
 
-def _table(path: Path, text: str) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough."""
+def _read_table(log: Log, text: str) -> None:
+    """Read the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough.
+
+    Raises UserError where two columns have one name, and where it is no CSV file.
+    """
     try:
-        table = csv.DictReader(io.StringIO(text, ""))
-        rows = list(table)
+        header, *rows = [row for row in csv.reader(io.StringIO(text, "")) if row] or [[]]
     except csv.Error as error:
-        raise UserError(f"{path}: no CSV table ({error}); export it again") from None
-    columns = [name for name in table.fieldnames or () if name and not name.endswith(("__MIN", "__MAX"))]
+        raise UserError(f"{log.path}: no CSV table ({error}); export it again") from None
+    columns = [name for name in header if name and not name.endswith(("__MIN", "__MAX"))]
     runs = {run for run, dash, _ in (name.rpartition(" - ") for name in columns) if dash}
     short = [(name.rpartition(" - ")[2] if len(runs) == 1 else name).removeprefix("train/") for name in columns]
     if doubles := [name for name in short if short.count(name) > 1]:
-        raise UserError(f"{path}: two columns are {doubles[0]}; leave one out")
-    return [{name: row[column] or None for name, column in zip(short, columns, strict=True)} for row in rows]
+        raise UserError(f"{log.path}: two columns are {doubles[0]}; leave one out")
+    for number, row in enumerate(rows, 1):
+        if len(row) == len(header):
+            cells = dict(zip(header, row, strict=True))
+            log.records[f"row {number}"] = {
+                ours: cells[name] or None for ours, name in zip(short, columns, strict=True)
+            }
+        else:
+            reason = f"has {len(row)} cells, the header {len(header)}; numbers need a decimal point, no comma"
+            log.refused.append((f"row {number}", reason))
 
 
 def _record(line: str) -> dict[str, Any]:

@@ -119,6 +119,7 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
         ("bom.jsonl", f"\ufeff{json.dumps(OTHERS)}", None, [1], [0.5], [], "1 steps"),
         ("lines.jsonl", LINES, None, [1, 2], [1.0, 0.0], [], ""),
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
+        ("cells.csv", "Step,reward\n1,0,5\n2\n\n3,0.5", None, [3], [0.5], ["row 1", "row 2"], "1 steps"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
         ("long.log", "{'reward': 1, '': '" + "x" * 1_000_000 + "'}\n{'reward': 1}", None, [1], [1.0], ["line 1"], ""),
@@ -179,6 +180,18 @@ def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
     (tmp_path / "v.log.gz").write_bytes(content)
     with pytest.raises(UserError, match=r"v\.log\.gz: not readable"):
         read(tmp_path / "v.log.gz")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"results": {"gsm8k": {"acc,none": 0.1}, "gsm8k": {"acc,none": 0.9}}}', "gsm8k"),
+        ('{"log_history": [{"step": 1, "reward": 0.5, "reward": 0.75}]}', "reward"),
+    ],
+)
+def test_a_json_file_that_gives_a_name_twice_is_refused(tmp_path: Path, capsys: Any, text: str, name: str) -> None:
+    assert bring(tmp_path, file := write(tmp_path, "r.json", text)) == 2
+    assert f"{file}: {name} is given twice" in capsys.readouterr().err and not (tmp_path / "imported").exists()
 
 
 def test_a_real_log_of_verl_has_no_refused_line() -> None:
