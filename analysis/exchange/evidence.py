@@ -42,7 +42,7 @@ from bapo.experiments.identity import digest
 from bapo.experiments.studies import load_study
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, PROBE, STEPS, SUMMARY, Json, read_json
-from bapo.validate import parse_yaml
+from bapo.validate import each_once, parse_yaml
 from bapo.validate import read as validate
 
 #: the most bytes of one file
@@ -211,7 +211,7 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
             names = archive.namelist()
             if sum(member.file_size for member in archive.infolist()) > 10 * LARGEST or len({*names}) < len(names):
                 raise ValueError("it is larger than evidence may be, or two files in it have one name")
-            about = json.loads(archive.read(ABOUT))
+            about = json.loads(archive.read(ABOUT), object_pairs_hook=each_once)
             tables = {Path(name).stem: _table(name, archive.read(name)) for name in names if name != ABOUT}
         study, texts = f"studies/{about['study']}.json", dict(tables[TEXT][["path", "text"]].itertuples(index=False))
         if study not in texts or len(texts) < len(tables[TEXT]):
@@ -267,8 +267,8 @@ class _Written:
 
 
 def _object(text: str) -> Json:
-    """Return JSON as this suite writes it. Raises ValueError for NaN and numbers too large, which it never has."""
-    content: Json = json.loads(text)
+    """Return JSON as this suite writes it. Raises ValueError for a name given twice, NaN and numbers too large."""
+    content: Json = json.loads(text, object_pairs_hook=each_once)
     json.dumps(content, allow_nan=False)
     return content
 

@@ -251,6 +251,7 @@ EVAL = {"path": f"{RUN}/eval/cd.parquet", "problem_id": "p", "samples": 2, "corr
 WRONG = [
     *('"files": []', '"files": {"a": 5}', '"benchmarks": 5', '"benchmarks": {"a": 5}', '"totals": {"seconds": "x"}'),
     *('"more": NaN', '"more": -Infinity', '"more": 1e999', '"steps": "x"', '"ended": 5', '"budget": 5'),
+    '"identity": "b"',  # given twice
 ]
 #: fields that no study has
 OTHER = ('"name": 5', '"benchmarks": {"x": 5}', '"bases": [5]', '"missing": 5', '"bases": [{"task": 1}]', '"x": 1')
