@@ -284,7 +284,8 @@ def import_file(
 
     names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
     metric: as for :func:`steps_of` and :func:`scores_of`.
-    Raises UserError for a name that is no folder's, where nothing can be read, and for a folder with other results.
+    Raises UserError for a name that is no folder's, where nothing can be read, and for a folder with other results, be
+    they of another log, or of the same benchmark from another file.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
@@ -296,6 +297,8 @@ def import_file(
         return folder / "eval", evaluation[1]
     log = read(path)
     steps = steps_of(log, metric)
+    if is_imported(folder):
+        _require_same(folder, log)
     steps["fresh_rollouts"] = batch * group
     (folder / SUMMARY).unlink(missing_ok=True)  # until it is sealed the folder counts as unfinished, and as imported
     _write_manifest(folder, [log.source])
@@ -309,10 +312,12 @@ def import_file(
 
 
 def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> None:
-    """Add scores to a folder; those of other files there stay."""
+    """Add scores to a folder; those of other files stay. Raises UserError for a benchmark that one of them has."""
     there = (folder / SUMMARY).exists()
     sources = read_json(folder / MANIFEST)["imported"] if there else []
     earlier = read_json(folder / SUMMARY)["benchmarks"] if there else {}
+    if earlier.keys() & scores.keys():
+        _require_same(folder, log)
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     _seal(folder, sources, {"benchmarks": {**earlier, **scores}, "files": {}})
 
@@ -322,6 +327,15 @@ def _require_imported(folder: Path) -> None:
     there = [name for name in OF_RUN if (folder / name).exists()]
     if there and not is_imported(folder):
         raise UserError(f"{folder}: holds {there[0]} of a run that is not imported; name another --out or --method")
+
+
+def _require_same(folder: Path, log: Log) -> None:
+    """Raise UserError where nothing in a folder is from the same file, since the results there would be lost."""
+    sources = read_json(folder / MANIFEST)["imported"]
+    if log.source["sha256"] not in [source["sha256"] for source in sources]:
+        there = " and ".join(source["file"] for source in sources)
+        cure = "name another --seed, --method or --out, or delete the folder"
+        raise UserError(f"{folder}: was imported from {there}, of other content than {log.path}; {cure}")
 
 
 def is_imported(folder: Path) -> bool:

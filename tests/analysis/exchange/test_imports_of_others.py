@@ -247,6 +247,27 @@ def test_two_files_become_one_evaluation(tmp_path: Path) -> None:
     assert scores == {"gsm8k": 0.5, "aime24": 0.75} and len(read_json(folder / MANIFEST)["imported"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "part"),
+    [
+        (VERL_CONSOLE, VERL_CONSOLE.replace("0.75", "0.5"), ""),
+        (LM_EVAL, {"results": {"gsm8k": {"acc,none": 0.1}, "aime24": {"acc,none": 0.1}}}, "eval"),
+    ],
+)
+def test_another_file_under_the_same_names_is_refused(
+    tmp_path: Path, capsys: Any, first: Any, second: Any, part: str
+) -> None:
+    ending = "json" if part else "log"
+    file, other = (write(tmp_path, f"{name}.{ending}", text) for name, text in (("a", first), ("b", second)))
+    folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / part
+    assert bring(tmp_path, file) == 0
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert bring(tmp_path, other) == 2
+    assert f"{folder}: was imported from {file.name}, of other content than {other};" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+    assert bring(tmp_path, other, "--seed", "2") == bring(tmp_path, file) == 0
+
+
 @pytest.mark.parametrize("name", ["r.json", "v.log"])
 @pytest.mark.parametrize("lies", ["manifest.json", "summary.json", "steps.parquet", "checkpoints"])
 @pytest.mark.parametrize("part", ["", "eval"])
