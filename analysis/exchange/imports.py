@@ -257,9 +257,10 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
         return None
     wanted, limit = (metric,) if metric else USUAL, _part(content, "config").get("limit")
     for task in content["results"]:
-        numbers = _part(content["results"], task).items()
-        values = {k: v for k, v in numbers if _finite(v) and 0 <= v <= 1 and "_stderr" not in k}
-        name = next((key for m in wanted for key in values if m in (key, *key.split(",")[: 2 if metric else 1])), None)
+        numbers = {k: v for k, v in _part(content["results"], task).items() if _finite(v) and "_stderr" not in k}
+        named = [key for m in wanted for key in numbers if m in (key, *key.split(",")[: 2 if metric else 1])]
+        values = {key: value for key, value in numbers.items() if 0 <= value <= 1}
+        name = next((key for key in named if key in values), None)
         others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
         if name:
             n = _part(_part(content, "n-samples"), task).get("effective")
@@ -268,7 +269,8 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
             details = "".join(f", {key} {value:g}" for key, value in sizes.items())
             log.notes.append(f"{task}: {name} {values[name]:.4g}{details}{others}")
         else:
-            log.refused.append((f"results.{task}", f"has none of {', '.join(wanted)}{others}"))
+            outside = next((f"{key} is {numbers[key]:g}, not in 0 to 1" for key in named), None)
+            log.refused.append((f"results.{task}", f"{outside or 'has none of ' + ', '.join(wanted)}{others}"))
     if not scores:
         raise log.nothing("holds no accuracy")
     return scores, log

@@ -218,8 +218,9 @@ def test_results_of_lm_eval(tmp_path: Path, more: Any, metric: str, score: dict[
     scores, log = scores_of(file, metric) or ({}, None)
     assert log and scores["gsm8k"].items() >= score.items() and said in log.notes[0]
     assert [place for place, _ in log.refused] == ["results.wikitext"]
-    with pytest.raises(UserError, match=r"results\.f"):
-        scores_of(write(tmp_path, "none.json", {"results": {"f": {"f1,none": 0.5}}}))
+    for metric, said in (("f1,none", "has none of exact_match"), ("acc,none", "acc,none is 45.2, not in 0 to 1")):
+        with pytest.raises(UserError, match=rf"results\.f: {said}"):
+            scores_of(write(tmp_path, "none.json", {"results": {"f": {metric: 45.2}}}))
 
 
 def test_a_log_becomes_a_run_that_figures_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
