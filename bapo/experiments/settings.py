@@ -39,15 +39,8 @@ def _as_words(value: object) -> object:
 
 #: keys that ``set`` refuses, as they move a job's output or have a setting -> the setting to use, if any
 _ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
-_ELSEWHERE |= {
-    "engine": "engine",
-    "scale.engine": "engine",
-    "device": "device",
-    "task.name": "",
-    "model.name": "",
-    "models": "",
-}
-_ELSEWHERE |= {"data.of_model": ""}
+_ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device"}
+_ELSEWHERE |= {"task.name": "", "model.name": "", "models": "", "data.of_model": ""}
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
