@@ -51,4 +51,5 @@ def main(folder: Path, task: str) -> None:
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
     print(*(f"  {file}" for file in files), sep="\n")
-    print(f"Now: cd {shlex.quote(str(folder))} && bapo run scale=smoke", file=sys.stderr)
+    place = f"./{folder}" if str(folder).startswith("-") else str(folder)  # cd takes -x as an option
+    print(f"Now: cd {shlex.quote(place)} && bapo run scale=smoke", file=sys.stderr)

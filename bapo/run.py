@@ -21,7 +21,8 @@ from bapo.validate import OVERRIDE, explained, require_plain
 
 #: keys whose values come from a study -> what to write instead
 SINGLE = {"seed": "write seeds=...", "method": "write methods=..."}
-SINGLE |= dict.fromkeys(("task", "model"), "a study names it; name the study, or run a single job by `bapo train`")
+OF_STUDY = "a study names it; name the study, or run a single job by `bapo train`"
+SINGLE |= dict.fromkeys(("task", "model", "models"), OF_STUDY)
 
 
 def targets_and_settings(words: Sequence[str]) -> tuple[list[str], Settings]:

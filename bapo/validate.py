@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
@@ -49,6 +49,17 @@ OVERRIDE = r"^[A-Za-z_][\w.-]*="
 Name = Annotated[str, Field(pattern=NAME)]
 Folder = Annotated[str, Field(pattern=FOLDER)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def matching(pattern: str, expected: str) -> AfterValidator:
+    """Return the mark of a text that matches a pattern. expected: what the error says that it must be."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {expected}")
+        return text
+
+    return AfterValidator(check)
 
 
 def wrong(file: Path | str | None, field: str, value: object, cure: str) -> UserError:

@@ -27,7 +27,7 @@ from analysis.statistics import Estimate
 from analysis.study import Block, StudyFile
 from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.validate import Part, parse_yaml, read
+from bapo.validate import Part, matching, parse_yaml, read
 
 #: a rule, such as "low > 0.5": an estimate's mean, low or high (of the 95% interval) in points, or its p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
@@ -39,7 +39,7 @@ HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Ve
 OfAnswers = Literal["accuracy", "gain", "gain_share", "pass@32"]
 OfProbes = Literal["start", "fall", "unlocked", "never_solved"]
 OfCurves = Literal["asymptote", "prediction_error"]
-Rules = Annotated[list[Annotated[str, Field(pattern=RULE.pattern)]], Field(min_length=1)]
+Rules = Annotated[list[Annotated[str, matching(RULE.pattern, "such as 'low > 0.5'")]], Field(min_length=1)]
 
 
 class Pair(Part):

@@ -5,6 +5,7 @@ Accuracies are paired by task, model, method and benchmark, and compared by the 
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,8 +50,17 @@ def compare(a: Path, b: Path) -> pd.DataFrame:
 
 
 def _rows(place: Path, folder: Path, study_name: str) -> dict[Key, Result]:
-    """Return the evaluated rows of a folder's studies by task, model, method and column. place: what was named."""
+    """Return the evaluated rows of a folder's studies by task, model, method and column. place: what was named.
+
+    Raises UserError where it holds no such study, or one twice.
+    """
     files = [file for home in homes(folder) for file in sorted(home.glob(f"studies/{study_name}.json"))]
+    for one, other in combinations(files, 2):
+        if one.name == other.name:
+            home = one.parents[1]
+            raise UserError(
+                f"{place}: {home} and {other.parents[1]} both hold {one.stem}; name one, for example {home}"
+            )
     if not files:
         raise UserError(f"{place}: holds no study {study_name}; name results or evidence of one study")
     study = evaluated(merged([load(file) for file in files]))

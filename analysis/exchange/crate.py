@@ -23,8 +23,12 @@ PAPER = "https://arxiv.org/abs/2602.20722"
 
 
 def homes(folder: Path) -> list[Path]:
-    """Return the scales' folders of a results folder or crate: those with studies/. Raises UserError without one."""
-    folders = sorted({path.parent.parent for path in folder.rglob("studies/*.json")})
+    """Return a scale's folder, which has studies/, or those in a results folder, a crate or a project.
+
+    Raises UserError without one.
+    """
+    files = (file for place in (".", "*", "results/*") for file in folder.glob(f"{place}/studies/*.json"))
+    folders = sorted({file.parent.parent for file in files})
     if not folders:
         raise UserError(f"{folder}: holds no studies/*.json; name a scale's results, for example results/laptop")
     return folders

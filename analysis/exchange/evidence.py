@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
@@ -42,7 +43,7 @@ from bapo.experiments.identity import digest
 from bapo.experiments.studies import load_study
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, PROBE, STEPS, SUMMARY, Json, read_json
-from bapo.validate import parse_yaml
+from bapo.validate import each_once, parse_yaml
 from bapo.validate import read as validate
 
 #: the most bytes of one file
@@ -211,7 +212,10 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
             names = archive.namelist()
             if sum(member.file_size for member in archive.infolist()) > 10 * LARGEST or len({*names}) < len(names):
                 raise ValueError("it is larger than evidence may be, or two files in it have one name")
-            about = json.loads(archive.read(ABOUT))
+            if ABOUT not in names:
+                raise ValueError(f"it lacks {ABOUT}")
+            about = json.loads(archive.read(ABOUT), object_pairs_hook=each_once)
+            validate(_About, about, ABOUT)
             tables = {Path(name).stem: _table(name, archive.read(name)) for name in names if name != ABOUT}
         study, texts = f"studies/{about['study']}.json", dict(tables[TEXT][["path", "text"]].itertuples(index=False))
         if study not in texts or len(texts) < len(tables[TEXT]):
@@ -233,10 +237,18 @@ def read(file: Path) -> tuple[Json, dict[str, pd.DataFrame]]:
                 validate(_Written, _object(text), None, path)
         return about, tables
     except Exception as error:  # readers of archives fail in many ways at what was made to break them
-        reason = str(error).partition("\n")[0]
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
         raise UserError(
             f"{file}: no evidence ({reason:.300}); name a file of evidence/, or make one with `bapo evidence`"
         ) from None
+
+
+@dataclass
+class _About:
+    """What :func:`read` needs of ``about.json``, which has more fields."""
+
+    folder: str
+    study: str
 
 
 @dataclass
@@ -267,20 +279,26 @@ class _Written:
 
 
 def _object(text: str) -> Json:
-    """Return JSON as this suite writes it. Raises ValueError for NaN and numbers too large, which it never has."""
-    content: Json = json.loads(text)
+    """Return JSON as this suite writes it. Raises ValueError for a name given twice, NaN and numbers too large."""
+    content: Json = json.loads(text, object_pairs_hook=each_once)
     json.dumps(content, allow_nan=False)
     return content
 
 
 def _table(name: str, content: bytes) -> pd.DataFrame:
     """Return a table. Raises ValueError where pack writes no such one: its size is known before it is read."""
-    table, metadata = Path(name).stem, pq.read_metadata(io.BytesIO(content))
+    table = Path(name).stem
+    try:
+        if name != f"{table}.parquet" or table not in {TEXT, "steps", *COLUMNS}:
+            raise OSError
+        metadata = pq.read_metadata(io.BytesIO(content))
+    except (pa.ArrowException, OSError):
+        raise ValueError(f"{name} is no table of evidence") from None
     size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     columns, texts = metadata.schema.names, [column for column in metadata.schema.names if column in TEXTS]
     wanted = {"path", *({TEXT: ["text"], "steps": STEP_COLUMNS} | COLUMNS)[table]} | {*["samples"][table != "eval" :]}
     wanted &= {*columns} if table == "steps" else wanted
-    if name != f"{table}.parquet" or metadata.num_rows > ROWS or size > 10 * LARGEST or {*columns} != wanted:
+    if metadata.num_rows > ROWS or size > 10 * LARGEST or {*columns} != wanted:
         raise ValueError(f"{name} is no table of evidence, or larger than one")
     # a text that many rows have is held once
     frame = pq.read_table(io.BytesIO(content), read_dictionary=texts).to_pandas(ignore_metadata=True)

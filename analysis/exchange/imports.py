@@ -92,9 +92,9 @@ def read(path: Path) -> Log:
     if not isinstance(history, list | None):
         raise UserError(f"{path}: log_history: must be a list; is it TRL's trainer_state.json?")
     if _suffix(path) == ".csv":
-        history, kind = _table(path, text), "row"
-    else:
-        kind = "line" if history is None else "log_history entry"
+        _read_table(log, text)
+        return log
+    kind = "line" if history is None else "log_history entry"
     for number, line in enumerate(io.StringIO(text, None) if history is None else history, 1):
         place = f"{kind} {number}"
         try:
@@ -114,11 +114,13 @@ def _suffix(path: Path) -> str:
 
 
 def _document(path: Path, text: str) -> dict[str, Any]:
-    """Return a .json file that is one object; {} for another file."""
+    """Return a .json file that is one object; {} for another file. Raises UserError where it gives a name twice."""
     try:
-        content = json.loads(text) if _suffix(path) == ".json" else {}
-    except (ValueError, RecursionError):
+        content = json.loads(text, object_pairs_hook=each_once) if _suffix(path) == ".json" else {}
+    except (json.JSONDecodeError, RecursionError):
         return {}
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
     return content if isinstance(content, dict) else {}
 
 
@@ -139,19 +141,29 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: not readable ({error}); name another file, or unpack or repair this one") from None
 
 
-def _table(path: Path, text: str) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough."""
+def _read_table(log: Log, text: str) -> None:
+    """Read the rows of a CSV file. wandb's export has columns "RUN - NAME"; with one run, NAME is enough.
+
+    Raises UserError where two columns have one name, and where it is no CSV file.
+    """
     try:
-        table = csv.DictReader(io.StringIO(text, ""))
-        rows = list(table)
+        header, *rows = [row for row in csv.reader(io.StringIO(text, "")) if row] or [[]]
     except csv.Error as error:
-        raise UserError(f"{path}: no CSV table ({error}); export it again") from None
-    columns = [name for name in table.fieldnames or () if name and not name.endswith(("__MIN", "__MAX"))]
+        raise UserError(f"{log.path}: no CSV table ({error}); export it again") from None
+    columns = [name for name in header if name and not name.endswith(("__MIN", "__MAX"))]
     runs = {run for run, dash, _ in (name.rpartition(" - ") for name in columns) if dash}
     short = [(name.rpartition(" - ")[2] if len(runs) == 1 else name).removeprefix("train/") for name in columns]
     if doubles := [name for name in short if short.count(name) > 1]:
-        raise UserError(f"{path}: two columns are {doubles[0]}; leave one out")
-    return [{name: row[column] or None for name, column in zip(short, columns, strict=True)} for row in rows]
+        raise UserError(f"{log.path}: two columns are {doubles[0]}; leave one out")
+    for number, row in enumerate(rows, 1):
+        if len(row) == len(header):
+            cells = dict(zip(header, row, strict=True))
+            log.records[f"row {number}"] = {
+                ours: cells[name] or None for ours, name in zip(short, columns, strict=True)
+            }
+        else:
+            reason = f"has {len(row)} cells, the header {len(header)}; numbers need a decimal point, no comma"
+            log.refused.append((f"row {number}", reason))
 
 
 def _record(line: str) -> dict[str, Any]:
@@ -245,9 +257,10 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
         return None
     wanted, limit = (metric,) if metric else USUAL, _part(content, "config").get("limit")
     for task in content["results"]:
-        numbers = _part(content["results"], task).items()
-        values = {k: v for k, v in numbers if _finite(v) and 0 <= v <= 1 and "_stderr" not in k}
-        name = next((key for m in wanted for key in values if m in (key, *key.split(",")[: 2 if metric else 1])), None)
+        numbers = {k: v for k, v in _part(content["results"], task).items() if _finite(v) and "_stderr" not in k}
+        named = [key for m in wanted for key in numbers if m in (key, *key.split(",")[: 2 if metric else 1])]
+        values = {key: value for key, value in numbers.items() if 0 <= value <= 1}
+        name = next((key for key in named if key in values), None)
         others = "".join(f"; there is also {key} {value:.4g}" for key, value in values.items() if key != name)
         if name:
             n = _part(_part(content, "n-samples"), task).get("effective")
@@ -256,7 +269,8 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
             details = "".join(f", {key} {value:g}" for key, value in sizes.items())
             log.notes.append(f"{task}: {name} {values[name]:.4g}{details}{others}")
         else:
-            log.refused.append((f"results.{task}", f"has none of {', '.join(wanted)}{others}"))
+            outside = next((f"{key} is {numbers[key]:g}, not in 0 to 1" for key in named), None)
+            log.refused.append((f"results.{task}", f"{outside or 'has none of ' + ', '.join(wanted)}{others}"))
     if not scores:
         raise log.nothing("holds no accuracy")
     return scores, log
@@ -272,7 +286,8 @@ def import_file(
 
     names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
     metric: as for :func:`steps_of` and :func:`scores_of`.
-    Raises UserError for a name that is no folder's, where nothing can be read, and for a folder with other results.
+    Raises UserError for a name that is no folder's, where nothing can be read, and for a folder with other results, be
+    they of another log, or of the same benchmark from another file.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
@@ -284,6 +299,8 @@ def import_file(
         return folder / "eval", evaluation[1]
     log = read(path)
     steps = steps_of(log, metric)
+    if is_imported(folder):
+        _require_same(folder, log)
     steps["fresh_rollouts"] = batch * group
     (folder / SUMMARY).unlink(missing_ok=True)  # until it is sealed the folder counts as unfinished, and as imported
     _write_manifest(folder, [log.source])
@@ -297,10 +314,12 @@ def import_file(
 
 
 def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> None:
-    """Add scores to a folder; those of other files there stay."""
+    """Add scores to a folder; those of other files stay. Raises UserError for a benchmark that one of them has."""
     there = (folder / SUMMARY).exists()
     sources = read_json(folder / MANIFEST)["imported"] if there else []
     earlier = read_json(folder / SUMMARY)["benchmarks"] if there else {}
+    if earlier.keys() & scores.keys():
+        _require_same(folder, log)
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     _seal(folder, sources, {"benchmarks": {**earlier, **scores}, "files": {}})
 
@@ -310,6 +329,15 @@ def _require_imported(folder: Path) -> None:
     there = [name for name in OF_RUN if (folder / name).exists()]
     if there and not is_imported(folder):
         raise UserError(f"{folder}: holds {there[0]} of a run that is not imported; name another --out or --method")
+
+
+def _require_same(folder: Path, log: Log) -> None:
+    """Raise UserError where nothing in a folder is from the same file, since the results there would be lost."""
+    sources = read_json(folder / MANIFEST)["imported"]
+    if log.source["sha256"] not in [source["sha256"] for source in sources]:
+        there = " and ".join(source["file"] for source in sources)
+        cure = "name another --seed, --method or --out, or delete the folder"
+        raise UserError(f"{folder}: was imported from {there}, of other content than {log.path}; {cure}")
 
 
 def is_imported(folder: Path) -> bool:

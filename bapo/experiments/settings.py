@@ -39,15 +39,16 @@ def _as_words(value: object) -> object:
 
 #: keys that ``set`` refuses, as they move a job's output or have a setting -> the setting to use, if any
 _ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
-_ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device", "task.name": "", "model.name": ""}
-_ELSEWHERE |= {"data.of_model": ""}
+_ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device"}
+_ELSEWHERE |= {"task.name": "", "model.name": "", "models": "", "data.of_model": ""}
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
 def _override_of_jobs(override: str) -> str:
     key = override.partition("=")[0]
     for refused_key, setting in _ELSEWHERE.items():
-        if f"{refused_key}.".startswith(f"{key}."):  # to set a mapping is to set its keys
+        # to set a mapping is to set its keys
+        if f"{refused_key}.".startswith(f"{key}.") or f"{key}.".startswith(f"{refused_key}."):
             cure = f"write {setting}=... beside it" if setting else "a study names it"
             raise ValueError(f"{key} cannot be set for single jobs; {cure}")
     return override

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
+from bapo.validate import each_once
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +92,7 @@ def write_parquet(path: Path, frame: pd.DataFrame, durable: bool = True) -> None
 def read_json(path: Path) -> Json:
     """Read the object of a JSON file. Raises UserError naming the file if it is missing or holds something else."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=each_once)
         if not isinstance(content, dict):
             raise ValueError("it must hold an object")
         return content

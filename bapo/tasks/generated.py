@@ -100,9 +100,12 @@ def require_worked(data: DataConfig) -> None:
             raise wrong(None, f"data.{key}", getattr(data, key), cure)
 
 
-def too_many(split: str, count: int, available: int, what: str) -> UserError:
-    """Return the error of a split that owns ``available`` of ``count`` problems. what: their name in the plural."""
-    cure = "ask for fewer, or let data.generator draw from more"
+def too_many(split: str, count: int, available: int, what: str, more: str = "draw from more") -> UserError:
+    """Return the error of a split that owns ``available`` of ``count`` problems.
+
+    what: their name in the plural; more: what may give data.generator more of them.
+    """
+    cure = f"ask for fewer, or let data.generator {more}"
     return UserError(f"data.split_sizes.{split}: {count} distinct {what} are wanted but only {available} found; {cure}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,7 +140,7 @@ def to_problem(item: Item, template: str) -> Problem:
 def to_golds(row: sources.Row, entry: sources.Source) -> tuple[str, ...]:
     """Return the texts of a row's gold or of its alternatives, each once; whole floats (142.0) lose their point.
 
-    Raises UserError for what is neither text nor a number, and for a text without ``answer_after``.
+    Raises UserError for what is neither text nor a finite number, and for a text without ``answer_after``.
     """
     value, mark = row.values["answer"], entry.answer_after
     if mark is not None:
@@ -152,6 +153,8 @@ def to_golds(row: sources.Row, entry: sources.Source) -> tuple[str, ...]:
         if isinstance(gold, bool) or not isinstance(gold, (str, int, float, type(None))):
             kind = type(gold).__name__
             raise UserError(f"{row.where}: an answer must be text, a number or a list of them, not {kind}")
+        if isinstance(gold, float) and not math.isfinite(gold):
+            raise UserError(f"{row.where}: an answer is {gold}, no finite number; correct it, or put it in quotes")
         if isinstance(gold, float) and gold.is_integer():
             gold = int(gold)
         texts.append("" if gold is None else str(gold).strip())

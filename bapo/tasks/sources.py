@@ -131,6 +131,8 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     try:
         for position, row in _read(path):
             where = f"{path} {position}"
+            if isinstance(row, Exception):
+                raise row
             if not isinstance(row, dict) or None in row or (_format(path) == ".csv" and None in row.values()):
                 raise ValueError("not a value for each column")
             if _format(path) != ".parquet":
@@ -139,7 +141,8 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:
         # pyarrow's are ValueErrors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"{where}: it or what follows cannot be read ({reason}); get the file again") from None
+        cure = "correct it, or get the file again"
+        raise UserError(f"{where}: it or what follows cannot be read ({reason}); {cure}") from None
 
 
 def _format(path: Path) -> str:
@@ -148,6 +151,7 @@ def _format(path: Path) -> str:
 
 
 def _read(path: Path) -> Iterator[tuple[str, object]]:
+    """Read the rows, each with its place; in place of a line that is no JSON comes the error."""
     if _format(path) == ".parquet":
         import pyarrow.parquet as pq
 
@@ -163,5 +167,15 @@ def _read(path: Path) -> Iterator[tuple[str, object]]:
                 (f"row {number}", row) for number, row in enumerate(json.load(file, object_pairs_hook=each_once))
             )
         else:
-            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-            yield from ((f"line {number}", json.loads(line, object_pairs_hook=each_once)) for number, line in lines)
+            yield from (
+                (f"line {number}", _parsed(line.rstrip("\r\n"))) for number, line in enumerate(file, 1) if line.strip()
+            )
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line, object_pairs_hook=each_once)
+    except json.JSONDecodeError as error:  # its text has a line number, of this line alone
+        return ValueError(f"{error.msg}, column {error.colno}")
+    except (ValueError, RecursionError) as error:
+        return error

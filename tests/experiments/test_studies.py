@@ -175,7 +175,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
         ),
         *(
             ({"set": [f"{key}=x"]}, f"set.0={key}=x: {key} cannot be set for single jobs; a study names it")
-            for key in ("task", "model", "task.name", "model.name")
+            for key in ("task", "model", "task.name", "model.name", "models", "models.qwen2-112k.train")
         ),
         ({"gpu_python": "a 'b"}, "gpu_python=a 'b: "),
         ({"results": 20261127}, "results=20261127: must be text; .* ./ before"),

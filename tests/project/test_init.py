@@ -119,6 +119,14 @@ def test_a_folder_that_cannot_be_a_new_project_is_named(example_project: Path, p
         init.main(example_project / place, "generator")
 
 
+def test_the_next_command_is_one_for_a_folder_that_begins_with_a_dash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    init.main(Path("-x"), "generator")
+    assert "Now: cd ./-x && " in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new virtual environment with the built wheel; what the suite requires is taken from the running one."""

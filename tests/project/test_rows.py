@@ -146,7 +146,13 @@ ROW = '{"problem": "x?", "answer": "A"}\n'
     [
         ("sets/train.csv", "question,answer\none?,A\ntwo?\n", "train.csv line 3"),
         ("sets/train.csv", "question,answer\none?,A\ntwo?,\udcff\n", "train.csv: .*0xff"),
-        ("sets/test.jsonl", ROW + '\n{"problem": \n', "test.jsonl line 1: it or what follows"),
+        ("sets/test.jsonl", ROW + '\n{"problem": \n', r"test.jsonl line 3: .*Expecting value, column 13\)"),
+        ("sets/test.jsonl", ROW * 2 + '{"answer": 1, "answer": 2}', "test.jsonl line 3: .*answer is given twice"),
+        ("sets/test.jsonl", ROW + "[" * 100_000, "test.jsonl line 2: "),
+        *(
+            ("sets/test.jsonl", ROW + ROW.replace('"A"', answer), f"test.jsonl line 2: an answer is {said}, no finite")
+            for answer, said in (("NaN", "nan"), ("-Infinity", "-inf"), ("1e400", "inf"), ('["A", NaN]', "nan"))
+        ),
         ("sets/test.jsonl", ROW + ROW.replace("x?", r"\ud800"), "test.jsonl line 2: .*surrogates not allowed"),
         ("experiments/task/mine.yaml", "name: mine\ncode: nowhere.py:Task\n", "no file"),
         ("grader.py", "import sys\nsys.exit(3)\n", r"grader\.py cannot be imported \(SystemExit: 3\)"),

@@ -24,7 +24,7 @@ from bapo.store.lock import locked, set_aside
 DEEP = b"[" * 100_000
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b"\xff", b"1" * 5000, DEEP, None])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b"\xff", b"1" * 5000, DEEP, b'{"a": 1, "a": 2}', None])
 def test_what_is_no_object_of_json_is_named(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "manifest.json"
     file.mkdir() if content is None else file.write_bytes(content)

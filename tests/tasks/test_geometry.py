@@ -152,6 +152,20 @@ def test_another_draw_holds_out_other_combinations():
     assert all(len(one & other) < min(len(one), len(other)) / 4 for one, other in combinations(asked, 2))
 
 
+@pytest.mark.parametrize(
+    ("held_out", "message"),
+    [
+        ("angles_", "data.generator.held_out=angles_: must be angles or angles_N"),
+        ("angles_1", "of the kind parallels .* or try another N in its held_out=angles_N"),
+    ],
+)
+def test_what_cannot_be_held_out_is_named(held_out: str, message: str) -> None:
+    data = compose_config(["scale=laptop", "task=geometry", f"data.generator.held_out={held_out}"]).data
+    with pytest.raises(UserError, match=message):
+        for split in data.split_sizes:
+            generators.DiagramGenerator.of(data).instances(np.random.default_rng(3), 30, split)
+
+
 def test_a_form_is_one_for_parallel_lines_and_their_mirror_image():
     """A slope of 60 shows, mirrored, what a slope of 120 shows with the sectors at the places before."""
     one, two = (

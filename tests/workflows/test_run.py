@@ -57,7 +57,7 @@ def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, mo
         ("table1 scale=smok", r"unknown scale 'smok' \(did you mean 'smoke'\?\)"),
         ("table1 seeds=[1", r"seeds=\[1: "),
         ("table1 seed=3", "seed=3: write seeds=..."),
-        ("table1 model=qwen2-112k", "a study names it"),
+        *((f"table1 {key}=qwen2-112k", f"{key}=qwen2-112k: a study names it") for key in ("model", "models")),
         ("table1 seeds=", "seeds=: has no value"),
         ("table1 train.steps=", "train.steps=: has no value"),
         ("table1 seeds=1,0,0", "seeds=1,0,0: names 0 twice"),

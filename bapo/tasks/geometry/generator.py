@@ -10,6 +10,7 @@ from pydantic import Field
 from bapo.tasks import generated
 from bapo.tasks.generated import Options, Share, too_many
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
+from bapo.validate import matching
 
 #: Share of all combinations of angles of a kind that each split owns; base and train hold the taught ones.
 SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_test": 0.10}
@@ -103,7 +104,7 @@ class DiagramGenerator(Options):
     size_min: Annotated[int, Field(ge=12)] = 34
     canvas: Annotated[int, Field(ge=24, le=1024)] = 48
     noise: Share = 0.5
-    held_out: Annotated[str, Field(pattern=r"^angles(_\d+)?$")] = "angles"
+    held_out: Annotated[str, matching("angles(_[0-9]+)?", "angles or angles_N, such as angles_5")] = "angles"
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
         """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
@@ -154,7 +155,8 @@ class DiagramGenerator(Options):
                         problems.setdefault(diagram.name, DiagramProblem(diagram, question))
                 barren = barren + 1 if len(problems) == before else 0
                 if barren == 50:
-                    raise too_many(split, kind_count, len(problems), f"diagrams of the kind {kind}")
+                    more = "draw from more, or try another N in its held_out=angles_N"
+                    raise too_many(split, kind_count, len(problems), f"diagrams of the kind {kind}", more)
             instances += problems.values()
         return [instances[i] for i in rng.permutation(count)]
 

@@ -39,6 +39,23 @@ def test_the_same_results_are_identical(a: Path, tmp_path: Path) -> None:
     assert set(rows(found)) == {(m, c) for m in USUAL for c in ("cd", "avg")}
 
 
+@pytest.mark.parametrize("within", ["laptop", "results/laptop", "deep/er/laptop"])
+def test_a_folder_is_searched_where_results_lie(a: Path, tmp_path: Path, capsys: Any, within: str) -> None:
+    """They lie in it, in its children and in results/, as in an unpacked study, an archive and a project."""
+    place = tmp_path / "place"
+    shutil.copytree(a, place / within)
+    if within.startswith("deep"):
+        assert main(["compare", str(a), str(place)]) == 2
+        assert f"{place}: holds no studies/*.json" in capsys.readouterr().err
+        return
+    assert {*compare(a, place).state} == {IDENTICAL}
+    shutil.copytree(a, place / within.replace("laptop", "other"))
+    assert main(["compare", str(a), str(place)]) == 2
+    assert (
+        f"{place}: {place / within} and " in (said := capsys.readouterr().err) and "both hold table1; name one" in said
+    )
+
+
 def test_each_side_is_read_from_its_own_folder(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both study files say results/laptop/..., which also exists where the command is given."""
     b = write_results(tmp_path / "b" / "laptop", {**USUAL, "bapo": 7})

@@ -251,6 +251,7 @@ EVAL = {"path": f"{RUN}/eval/cd.parquet", "problem_id": "p", "samples": 2, "corr
 WRONG = [
     *('"files": []', '"files": {"a": 5}', '"benchmarks": 5', '"benchmarks": {"a": 5}', '"totals": {"seconds": "x"}'),
     *('"more": NaN', '"more": -Infinity', '"more": 1e999', '"steps": "x"', '"ended": 5', '"budget": 5'),
+    '"identity": "b"',  # given twice
 ]
 #: fields that no study has
 OTHER = ('"name": 5', '"benchmarks": {"x": 5}', '"bases": [5]', '"missing": 5', '"bases": [{"task": 1}]', '"x": 1')
@@ -310,6 +311,7 @@ def many(rows: int, **columns: Any) -> bytes:
         {"steps": [{"path": f"{RUN}/steps.parquet", "step": "one"}]},
         {"../steps": [{"path": f"{RUN}/steps.parquet", "step": 1}]},
         {"other": [{"path": "x"}]},
+        {"eval": b"x"},
     ],
 )
 def test_a_strangers_table_is_refused_before_anything_is_written(
@@ -318,11 +320,27 @@ def test_a_strangers_table_is_refused_before_anything_is_written(
     refused(zipped(tmp_path / "strange.zip", {"folder": "laptop", "study": "table1"}, **tables), capsys)
 
 
-def refused(file: Path, capsys) -> None:
+@pytest.mark.parametrize(
+    ("about", "tables", "said"),
+    [
+        ({"folder": "laptop", "study": "table1"}, {"../evil": b"x"}, "../evil.parquet is no table of evidence"),
+        ({"folder": "laptop", "study": "table1"}, {"eval": b"x"}, "eval.parquet is no table of evidence"),
+        ({"folder": "laptop"}, {}, "about.json: study: has no value; add it"),
+        ({"folder": "laptop", "study": ["table1"]}, {}, "about.json: study=['table1']: must be text"),
+    ],
+)
+def test_what_is_wrong_with_a_strangers_file_is_said(
+    about: Any, tables: Any, said: str, tmp_path: Path, capsys
+) -> None:
+    assert said in refused(zipped(tmp_path / "strange.zip", about, **tables), capsys)
+
+
+def refused(file: Path, capsys) -> str:
     assert main(["unpack", str(file), "--out", str(file.parent / "back" / "here")]) == 2
     said = capsys.readouterr().err
     assert f"{file}: no evidence (" in said and "; name a file of evidence/, or make one with `bapo evidence`\n" in said
     assert said.count("\n") == 1 and not (file.parent / "back").exists()
+    return str(said)
 
 
 @pytest.mark.parametrize(

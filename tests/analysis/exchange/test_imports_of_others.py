@@ -119,6 +119,7 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
         ("bom.jsonl", f"\ufeff{json.dumps(OTHERS)}", None, [1], [0.5], [], "1 steps"),
         ("lines.jsonl", LINES, None, [1, 2], [1.0, 0.0], [], ""),
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
+        ("cells.csv", "Step,reward\n1,0,5\n2\n\n3,0.5", None, [3], [0.5], ["row 1", "row 2"], "1 steps"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
         ("long.log", "{'reward': 1, '': '" + "x" * 1_000_000 + "'}\n{'reward': 1}", None, [1], [1.0], ["line 1"], ""),
@@ -181,6 +182,18 @@ def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
         read(tmp_path / "v.log.gz")
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"results": {"gsm8k": {"acc,none": 0.1}, "gsm8k": {"acc,none": 0.9}}}', "gsm8k"),
+        ('{"log_history": [{"step": 1, "reward": 0.5, "reward": 0.75}]}', "reward"),
+    ],
+)
+def test_a_json_file_that_gives_a_name_twice_is_refused(tmp_path: Path, capsys: Any, text: str, name: str) -> None:
+    assert bring(tmp_path, file := write(tmp_path, "r.json", text)) == 2
+    assert f"{file}: {name} is given twice" in capsys.readouterr().err and not (tmp_path / "imported").exists()
+
+
 def test_a_real_log_of_verl_has_no_refused_line() -> None:
     log = read(needs_shared("data", "runs", "yushengsu_grpo_deepseek7b_gsm8k.jsonl.gz"))
     assert len(steps_of(log)) == 1119 and log.refused == []
@@ -205,8 +218,9 @@ def test_results_of_lm_eval(tmp_path: Path, more: Any, metric: str, score: dict[
     scores, log = scores_of(file, metric) or ({}, None)
     assert log and scores["gsm8k"].items() >= score.items() and said in log.notes[0]
     assert [place for place, _ in log.refused] == ["results.wikitext"]
-    with pytest.raises(UserError, match=r"results\.f"):
-        scores_of(write(tmp_path, "none.json", {"results": {"f": {"f1,none": 0.5}}}))
+    for metric, said in (("f1,none", "has none of exact_match"), ("acc,none", "acc,none is 45.2, not in 0 to 1")):
+        with pytest.raises(UserError, match=rf"results\.f: {said}"):
+            scores_of(write(tmp_path, "none.json", {"results": {"f": {metric: 45.2}}}))
 
 
 def test_a_log_becomes_a_run_that_figures_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,6 +246,27 @@ def test_two_files_become_one_evaluation(tmp_path: Path) -> None:
     folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / "eval"
     scores = {name: score["accuracy"] for name, score in read_json(folder / SUMMARY)["benchmarks"].items()}
     assert scores == {"gsm8k": 0.5, "aime24": 0.75} and len(read_json(folder / MANIFEST)["imported"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "part"),
+    [
+        (VERL_CONSOLE, VERL_CONSOLE.replace("0.75", "0.5"), ""),
+        (LM_EVAL, {"results": {"gsm8k": {"acc,none": 0.1}, "aime24": {"acc,none": 0.1}}}, "eval"),
+    ],
+)
+def test_another_file_under_the_same_names_is_refused(
+    tmp_path: Path, capsys: Any, first: Any, second: Any, part: str
+) -> None:
+    ending = "json" if part else "log"
+    file, other = (write(tmp_path, f"{name}.{ending}", text) for name, text in (("a", first), ("b", second)))
+    folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / part
+    assert bring(tmp_path, file) == 0
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert bring(tmp_path, other) == 2
+    assert f"{folder}: was imported from {file.name}, of other content than {other};" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+    assert bring(tmp_path, other, "--seed", "2") == bring(tmp_path, file) == 0
 
 
 @pytest.mark.parametrize("name", ["r.json", "v.log"])
