@@ -235,7 +235,7 @@ def same(published: Published) -> Iterator[Finding]:
 
 
 def best_case(mu: float, factor: float = 2.0) -> float:
-    """Return the largest value of the bound at a mean reward ``mu``, as a share of TV; factor: as of ``lower_bound``."""
+    """Return the largest value of the bound at a mean reward ``mu``, as a share of TV."""
     return theory.ceiling(theory.stability(mu), 1.0, factor)
 
 
