@@ -186,7 +186,23 @@ wildcard_constraints:
     seed=r"\d+",
 
 
-study_of = cache(user_errors(lambda name: studies.study_of(name, SETTINGS)))
+@cache
+@user_errors
+def study_of(name):
+    """Return a study with the methods and seeds asked for. What it wrote down is checked by all of its own."""
+    study = studies.study_of(name, SETTINGS)
+    if products.GATES in study.file.tables or study.file.gates or study.file.decisions:
+        check_gates(name, SETTINGS.model_copy(update={"methods": (), "seeds": ()}))
+    return study
+
+
+def check_gates(name, settings):
+    """Let rules that the runs of a study could not be judged by end the workflow before these instead of after."""
+    if not workflow.is_main_process:
+        return
+    from analysis.beyond import gates
+
+    gates.check(name, settings)
 
 
 @cache

@@ -238,6 +238,44 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
     assert set(undisturbed.jobs(*SMOKE)) == wanted
 
 
+@pytest.mark.system
+def test_the_gates_alone_are_judged_anew_by_other_rules(workflow: Workflow) -> None:
+    words = ("reuse", "--config", "scale=smoke")
+    make_up(workflow, *words)
+    for old, new in (("gates:", "unit: seed\ngates:"), ("# A control: where", "# A control where")):
+        edit(workflow.experiments / "study" / "reuse.yaml", old, new)
+        assert workflow.jobs(*words) == []
+    rules = [('must: ["low > 0"]', 'must: ["low > 9"]'), ("claim: replayed", "claim: old")]
+    rules += [("says: Two passes", "says: Twice"), ('contradiction: ["high < 1"]', 'contradiction: ["high < 2"]')]
+    for old, new in rules:
+        edit(workflow.experiments / "study" / "reuse.yaml", old, new)
+        assert set(workflow.jobs(*words)) == {"Table: gates of reuse", "reuse"}
+        edit(workflow.experiments / "study" / "reuse.yaml", new, old)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words", "said"),
+    [
+        ("measure: accuracy\n    of: grpo+starved+", "mesure: accuracy\n    of: grpo+starved+", [], "gates.0.mesure: "),
+        ("claim: replayed rollouts are worth training on\n", "", ["runs_reuse"], "claim: has no value"),
+        ("of: bapo+x3_wide+", "of: bapo+", ["runs_reuse"], "decisions.0.of: "),
+        ("name: reuse", "name: reuse", ["reuse", "methods=grpo+starved"], "gates.0.of=grpo+starved+passes_2: "),
+        ("name: reuse", "name: reuse", ["runs_reuse", "methods=grpo+starved"], ""),
+    ],
+)
+def test_rules_without_their_runs_end_a_dry_run(
+    workflow: Workflow, old: str, new: str, words: list[str], said: str
+) -> None:
+    file = workflow.experiments / "study" / "reuse.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    target, *settings = words or ["reuse"]
+    asked = [target, "--config", "scale=smoke", *settings]
+    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    assert (result.returncode == 0) == (not said) and (not said or f"reuse.yaml: {said}" in result.stderr), (
+        result.stderr
+    )
+
+
 def test_every_name_and_path_in_a_rules_command_is_quoted() -> None:
     """``params.call`` is a whole command, which `shlex.join` has quoted."""
     texts = [file.read_text(encoding="utf-8") for file in (ROOT / "workflows").glob("*.smk")]
