@@ -355,8 +355,18 @@ def together(name, needed=None):
     return lambda wildcards: name if grouped() and not on_gpus(wildcards, needed) else None
 
 
-#: the problems that a job reads: the task's, or those of a model whose variant changes them
-problems = of_job(lambda config: str(places.data_directory(config) / "summary.json"))
+@of_job
+def problems(config):
+    """Name the problems that a job reads: the task's, or those of a model whose variant changes them."""
+    task, model = config.task.name, config.model.name
+    if not config.data.of_model:  # two models would make each other's problems again, in one folder
+        usual = identity.data_identity(run_configuration(task))
+        if identity.data_identity(config) != usual:
+            files = [path for path, values in map(places.variants().get, model.split("+")[1:]) if "data" in values]
+            file = [*files, places.file_of("setting", f"{SETTINGS.scale}_{task}")][0]
+            cure = "write data.of_model: true beside what changes them, so that they lie in a folder of its own"
+            raise UserError(f"{file}: model={model}: has other problems than {task} has here; {cure}")
+    return str(places.data_directory(config) / "summary.json")
 
 
 @user_errors
