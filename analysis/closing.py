@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis import text
@@ -29,6 +30,7 @@ def table_of(home: Path, study: str) -> Path:
 def rows(table: Path) -> str:
     """Return a line for each average of a table's CSV: task, method, percent and difference; "" if there is none.
 
+    Where a task has several models, a line names its own, too.
     Where a difference is pooled over base models, only the pooled rows, which have no percent. Rows over tasks, which
     have neither, are left out.
     """
@@ -36,18 +38,22 @@ def rows(table: Path) -> str:
         return ""
     with table.open(encoding="utf-8", newline="") as file:
         averages = [r for r in csv.DictReader(file) if r.get("benchmark") == AVERAGE and (r["mean"] or r["difference"])]
-    # write_csv quotes a sign; a base model has another title in each task
-    titles = {(r["task"], r["method"]): (r.get("title") or r["method_title"]).lstrip("'+") for r in averages}
     pooled = [row for row in averages if not row["mean"]]
+    shown = pooled or averages
+    models = Counter(task for task, _ in {(row["task"], row.get("model")) for row in shown})
+    # a base model has another title for each task and model; a pooled row has the reference of all its models
+    titles = {key: _title(row) for row in averages for key in (_key(row, row["method"]), (row["task"], row["method"]))}
     cells = []
-    for row in pooled or averages:
+    for row in shown:
         low, mean, high, lead = (float(row.get(key) or "nan") for key in ("low", "mean", "high", "difference"))
         accuracy = "" if row in pooled else text.percent(mean, low, high)
         against = ""
         if lead == lead:
-            other = titles.get((row["task"], row["reference"]), row["reference"])
+            of_all = titles.get((row["task"], row["reference"]), row["reference"])
+            other = titles.get(_key(row, row["reference"]), of_all)
             against = f"{text.signed(lead)} against {other}, {row['verdict']}"
-        cells.append((row["task"], titles[row["task"], row["method"]], accuracy, against))
+        model = row["model"] if models[row["task"]] > 1 else ""
+        cells.append((row["task"], model, _title(row), accuracy, against))
     if not cells:
         return ""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -55,6 +61,14 @@ def rows(table: Path) -> str:
     alone = "Accuracy in percent, averaged over benchmarks, with 95% interval"
     kind = "Points, pooled over base models" if pooled else alone
     return "\n".join([f"{kind} ({table}):", *lines])
+
+
+def _title(row: Mapping[str, str]) -> str:
+    return (row.get("title") or row["method_title"]).lstrip("'+")  # write_csv quotes a sign
+
+
+def _key(row: Mapping[str, str], method: str) -> tuple[str, str, str]:
+    return row["task"], row.get("model", ""), method
 
 
 def published(home: Path, study: str) -> str:

@@ -186,7 +186,23 @@ wildcard_constraints:
     seed=r"\d+",
 
 
-study_of = cache(user_errors(lambda name: studies.study_of(name, SETTINGS)))
+@cache
+@user_errors
+def study_of(name):
+    """Return a study with the methods and seeds asked for. What it wrote down is checked by all of its own."""
+    study = studies.study_of(name, SETTINGS)
+    if products.GATES in study.file.tables or study.file.gates or study.file.decisions:
+        check_gates(name, SETTINGS.model_copy(update={"methods": (), "seeds": ()}))
+    return study
+
+
+def check_gates(name, settings):
+    """Let rules that the runs of a study could not be judged by end the workflow before these instead of after."""
+    if not workflow.is_main_process:
+        return
+    from analysis.beyond import gates
+
+    gates.check(name, settings)
 
 
 @cache
@@ -339,8 +355,18 @@ def together(name, needed=None):
     return lambda wildcards: name if grouped() and not on_gpus(wildcards, needed) else None
 
 
-#: the problems that a job reads: the task's, or those of a model whose variant changes them
-problems = of_job(lambda config: str(places.data_directory(config) / "summary.json"))
+@of_job
+def problems(config):
+    """Name the problems that a job reads: the task's, or those of a model whose variant changes them."""
+    task, model = config.task.name, config.model.name
+    if not config.data.of_model:  # two models would make each other's problems again, in one folder
+        usual = identity.data_identity(run_configuration(task))
+        if identity.data_identity(config) != usual:
+            files = [path for path, values in map(places.variants().get, model.split("+")[1:]) if "data" in values]
+            file = [*files, places.file_of("setting", f"{SETTINGS.scale}_{task}")][0]
+            cure = "write data.of_model: true beside what changes them, so that they lie in a folder of its own"
+            raise UserError(f"{file}: model={model}: has other problems than {task} has here; {cure}")
+    return str(places.data_directory(config) / "summary.json")
 
 
 @user_errors

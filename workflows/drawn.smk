@@ -80,6 +80,32 @@ def comparison_identity(wildcards):
 
 
 @user_errors
+def runs_of_table(wildcards):
+    """List the runs that a study's table shows. Its gates need all that they name."""
+    study = study_of(wildcards.study)
+    if wildcards.table == products.GATES:
+        check_gates(wildcards.study, SETTINGS)
+    return study.summaries(SCALE, curves=True)
+
+
+@cache
+@user_errors
+def identity_of_question(study):
+    file = studies.study_file(study)
+    return identity.digest([identity.code_identity(), file.claim, file.unit, file.gates, file.decisions])
+
+
+def question_identity(wildcards):
+    """Return the identity of what shows or packs what a study asks, which other rules and words change."""
+    return identity_of_question(wildcards.study)
+
+
+def identity_of_table(wildcards):
+    """Return the identity of a study's table, of which its gates alone show what it asks."""
+    return (question_identity if wildcards.table == products.GATES else analysis_identity)(wildcards)
+
+
+@user_errors
 def page_identity(wildcards):
     """Return the identity of the page, which has also its templates, the project's title and what it shows unasked."""
     templates = Path(products.__file__).parent.glob("templates/*")

@@ -125,7 +125,7 @@ rule comparison:
 # These are a study's other tables: its gates and decisions, prompts by solve rate, specifications, asymptotes.
 use rule table as table_of_study with:
     input:
-        lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=True),
+        runs_of_table,
         study=STUDY,
     output:
         report(TABLES / "{table}_{study}.md", caption="report/product.rst", category="Comparisons"),
@@ -136,6 +136,7 @@ use rule table as table_of_study with:
     wildcard_constraints:
         table="|".join(name for name in products.PER_STUDY if name != products.COMPARISON),
     params:
+        identity=identity_of_table,
         title=lambda wildcards, output: f"{products.OTHERS[wildcards.table].title}: {wildcards.study}",
     message:
         "Table: {wildcards.table} of {wildcards.study}"
@@ -155,7 +156,7 @@ rule evidence:
     resources:
         mem_mb=little,
     params:
-        identity=analysis_identity,
+        identity=question_identity,
         call=python("analysis", "evidence"),
     message:
         "Evidence: {wildcards.study}"

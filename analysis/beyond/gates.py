@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,12 +26,15 @@ from analysis.products import GATES
 from analysis.results import BASE, Row
 from analysis.statistics import Estimate
 from analysis.study import Block, StudyFile
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments import places
-from bapo.validate import Part, matching, parse_yaml, read
+from bapo.experiments.compose import run_config
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import Study, study_of
+from bapo.validate import Part, matching, parse_yaml, read, wrong
 
 #: a rule, such as "low > 0.5": an estimate's mean, low or high (of the 95% interval) in points, or its p
-RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) (-?\d+(?:\.\d+)?)")
+RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) -?\d+(\.\d+)?")
 ORDERS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 #: unit of a study -> what its pages call several of them
 UNITS = {"base": "base models", "data": "data sets"}
@@ -39,7 +43,15 @@ HEADER = ("Written down before the runs", "Of", "Measure", "Points", "Rule", "Ve
 OfAnswers = Literal["accuracy", "gain", "gain_share", "pass@32"]
 OfProbes = Literal["start", "fall", "unlocked", "never_solved"]
 OfCurves = Literal["asymptote", "prediction_error"]
-Rules = Annotated[list[Annotated[str, matching(RULE.pattern, "such as 'low > 0.5'")]], Field(min_length=1)]
+_EXAMPLE = 'one of mean, low, high and p, an order and a number, such as "low > 0.5"'
+Rules = Annotated[list[Annotated[str, matching(RULE.pattern, _EXAMPLE)]], Field(min_length=1)]
+    list[
+        Annotated[
+            str, matching(RULE.pattern, "one of mean, low, high and p, an order and a number, such as 'low > 0.5'")
+        ]
+    ],
+    Field(min_length=1),
+]
 
 
 class Pair(Part):
@@ -88,6 +100,13 @@ class Quantity(Part):
         except re.error as error:
             raise ValueError(f"prompts: no regular expression ({error})") from None
         return self
+
+    def methods(self) -> dict[str, str]:
+        """Return field -> the method that it names, without the base model where that is allowed."""
+        named = {"of": self.of, "gain_from": self.gain_from} | ({"minus": self.minus} if self.minus else {})
+        named |= {"less.of": self.less.of, "less.minus": self.less.minus} if self.less else {}
+        allowed = named if self.measure in ("accuracy", "pass@32") else ("gain_from", "less.of", "less.minus")
+        return {field: method for field, method in named.items() if method != BASE or field not in allowed}
 
 
 class Gate(Quantity):
@@ -139,12 +158,83 @@ class Registered(Part):
     gates: Annotated[list[Gate], Field(min_length=1)]
     decisions: list[Decision] = Field([])  # the first is the primary one
 
+    @property
+    def quantities(self) -> dict[str, Gate | Decision]:
+        """Return place in the file -> each gate, then each decision."""
+        gates = {f"gates.{number}": gate for number, gate in enumerate(self.gates)}
+        return gates | {f"decisions.{number}": decision for number, decision in enumerate(self.decisions)}
+
+    @model_validator(mode="after")
+    def _of_the_unit(self) -> Self:
+        for place, quantity in self.quantities.items():
+            if self.unit == "seed" and quantity.less:
+                raise ValueError(f"{place}.less: needs unit: base or data")
+            if self.unit != "seed" and (quantity.measure not in get_args(OfAnswers) or quantity.problems == "probe"):
+                raise ValueError(f"{place}: with unit: {self.unit} a measure is of answers to the benchmarks")
+        return self
+
 
 def registered(study: str) -> Registered:
     """Read what the file of a study wrote down. Raises UserError where it has no gates or a wrong field."""
     path = places.file_of("study", study)
     content = parse_yaml(path) if study and path.exists() else {}
     return read(Registered, {key: content[key] for key in Registered.model_fields if key in content}, path)
+
+
+def check(name: str, settings: Settings) -> None:
+    """Check the rules of a study against the runs that it would have, before the first of them.
+
+    settings: of the workflow, whose methods and seeds replace those of the study.
+
+    Raises UserError for what :func:`registered` refuses, and for a rule that such runs cannot be judged by.
+    """
+    rules, study, path = registered(name), study_of(name, settings), places.file_of("study", name)
+    seeds: dict[tuple[str, str], dict[str, set[int]]] = {}  # (task, model) -> method -> seeds
+    for cell in study.cells:
+        seeds.setdefault((cell.task, cell.model), {}).setdefault(study.method_of(cell), set()).add(cell.seed)
+    shared = [method for method in next(iter(seeds.values())) if all(method in methods for methods in seeds.values())]
+    if rules.unit != "seed":
+        alone = [task for task, models in Counter(task for task, _ in seeds).items() if models < 2]
+        if alone:
+            cure = f"its rules need two base models of {alone[0]} at scale {study.scale}; add one to models"
+            raise wrong(path, "unit", rules.unit, cure)
+        if odd := [place for place, of in seeds.items() if len({frozenset(of[m]) for m in shared}) > 1]:
+            raise UserError(f"{path}: the methods of {' '.join(odd[0])} have different seeds; give them the same ones")
+    starts = {task: model for task, model in seeds}
+    configs = (run_config(study.scale, *start, "", 0, settings.overrides_of("")) for start in starts.items())
+    benchmarks = [config.evaluation.benchmarks for config in configs]
+    sets = ["benchmarks", "probe", *(n for n in benchmarks[0] if all(n in names for names in benchmarks))]
+    for place, each in rules.quantities.items():
+        if unread := [(field, method) for field, method in each.methods().items() if method not in shared]:
+            where, method = f"{path}: {place}.{unread[0][0]}", unread[0][1]
+            if settings.methods:
+                cure = f"leave methods=... out, or ask for runs_{name} alone"
+                raise wrong(None, where, method, f"is not among the methods asked for; {cure}")
+            raise UserError(unknown(where, f"not every model has runs of {method}", method, shared))
+        if each.problems not in sets or (each.measure, each.problems) == ("pass@32", "probe"):
+            raise UserError(unknown(f"{path}: {place}.problems", f"no set '{each.problems}'", each.problems, sets))
+        if fault := _fault(each, study, rules.unit, list(seeds.values())):
+            raise wrong(path, f"{place}.measure", each.measure, fault)
+
+
+def _fault(quantity: Quantity, study: Study, unit: str, runs: Sequence[Mapping[str, set[int]]]) -> str:
+    """Say why runs would lack what a quantity is read from, and the cure; "" where they have it.
+
+    runs: method -> seeds, of each model.
+    """
+    trained = [method for method in quantity.methods().values() if method != BASE]
+    if quantity.measure in get_args(OfCurves) and (bare := [m for m in trained if m not in study.file.curves]):
+        return f"needs evaluated checkpoints of {bare[0]}; add it to curves"
+    of_probes = quantity.measure in get_args(OfProbes) or quantity.problems == "probe"
+    if not (of_probes or study.file.evaluated):
+        return "needs evaluations; leave out `evaluated: false`"
+    if quantity.measure == "never_solved" and not all(study.file.reference in of for of in runs):
+        return f"needs runs of the reference, {study.file.reference}; add it to methods"
+    if quantity.measure == "unlocked" and any(len(of[method]) < 2 for of in runs for method in trained):
+        return "needs two seeds of each method; add one to seeds"
+    if unit == "seed" and trained and not all(set.intersection(*(of[method] for method in trained)) for of in runs):
+        return f"is of {', '.join(trained)}, which share no seed; give them the same ones"
+    return ""
 
 
 def meets(estimate: Estimate, rules: Sequence[str], p: float) -> bool:
@@ -161,8 +251,7 @@ def judge(blocks: Sequence[Block], study: StudyFile, rules: Registered) -> list[
     method without runs.
     """
     runs = RunsOfBlock(blocks[0], study) if rules.unit == "seed" else RunsOfBases(blocks, study, rules.unit == "base")
-    quantities: list[Gate | Decision] = [*rules.gates, *rules.decisions]
-    estimates = [(quantity, runs.estimate(quantity)) for quantity in quantities]
+    estimates = [(quantity, runs.estimate(quantity)) for quantity in rules.quantities.values()]
     rows = []
     for each, estimate in estimates:
         family = [e for q, e in estimates if q is each or (each.family and q.family == each.family)]
@@ -186,7 +275,7 @@ class RunsOfBlock:
     def estimate(self, quantity: Quantity) -> Estimate:
         """Return the estimate of a quantity over training seeds, in points.
 
-        Raises UserError for a method without a run, for two without a common seed, and for what needs another unit.
+        Raises UserError for a method without a run, and for two without a common seed.
         """
         if quantity.measure in get_args(OfCurves):
             of = self.curves(quantity.of)
@@ -199,12 +288,14 @@ class RunsOfBlock:
         if ours.empty:
             both = f"{quantity.of} and {quantity.minus}"
             raise UserError(f"{self.study.name}: {both} share no seed; pair them: {self.study.command}")
-        if quantity.less or quantity.gain_from != BASE:
-            raise UserError(f"{self.study.name}: less and gain_from need unit: base or data")
         if quantity.measure != "gain_share":
             return statistics.clustered((ours - theirs).to_numpy())
-        base = self.accuracy(quantity, quantity.minus, start=True)[ours.index]
-        (shares,) = statistics.share_of_gain(*([side.to_numpy()] for side in (ours, theirs, base)))
+        if quantity.gain_from == BASE:
+            start = self.accuracy(quantity, quantity.minus, start=True)
+        else:
+            start = self.values(quantity, quantity.gain_from)
+        sides = pd.concat([ours, theirs, start], axis=1, join="inner").to_numpy().T
+        (shares,) = statistics.share_of_gain(*([side] for side in sides))
         return statistics.clustered(100 * shares)
 
     def curves(self, method: str) -> asymptote.Curves:
@@ -308,10 +399,8 @@ class RunsOfBases:
 
         Random are bases and problems (``statistics.mean_over_seeds``), or data sets.
 
-        Raises UserError for a measure that is not of answers to the benchmarks, or as :meth:`of`.
+        Raises UserError as :meth:`of`.
         """
-        if quantity.measure not in get_args(OfAnswers) or quantity.problems == "probe":
-            raise UserError(f"{self.study.name}: with this unit a measure is of answers to the benchmarks")
         values = self.of(quantity, quantity.of)
         if quantity.measure == "gain_share":
             assert quantity.minus is not None

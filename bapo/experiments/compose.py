@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -61,11 +61,19 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
         seed: of the run
         extra: further overrides
 
-    Raises UserError as :func:`compose_config` does, and where the ``name`` in a file is not the file's name.
+    Raises UserError as :func:`compose_config` does, where the ``name`` in a file is not the file's name, and where
+    ``extra`` sets what a variant does: rows of a study that differ by that key would all be one.
     """
     names = {"scale": scale, "task": task, "model": model, "method": method}
     config = compose_config([*(f"{group}={name}" for group, name in names.items() if name), *extra])
     config.seed = seed
+    for variant in (*model.split("+")[1:], *method.split("+")[1:]) if extra else ():
+        path, content = places.variants()[variant]
+        for override, key in product(extra, sorted(_keys(content))):
+            given = override.partition("=")[0]
+            if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
+                cure = f"leave it out, or edit {path}"
+                raise UserError(f"{override}: the variant '{variant}' of a run that is asked for sets {key}; {cure}")
     for group, name in names.items():
         label = getattr(config, group).name
         if name and label != name:

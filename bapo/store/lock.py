@@ -1,4 +1,4 @@
-"""Locks a run directory for one process, and moves the run of another configuration out of the way.
+"""Locks a run directory for one process, and moves what is of another configuration out of the way.
 
 The lock belongs to the kernel and ends with its process, also after kill -9, so that nothing has to be cleaned up.
 """
@@ -70,9 +70,9 @@ def remade(folder: Path, identity: str) -> Iterator[None]:
 
 
 def set_aside(folder: Path, identity: str) -> Path | None:
-    """Move a run of another configuration out of the way, print so, and return its new folder.
+    """Move a run, a base model or problems of another configuration out of the way, print so, and return their folder.
 
-    Nothing is deleted. A run of unknown identity is moved as well.
+    Nothing is deleted. What has no known identity is moved as well.
     """
     if not any((folder / n).exists() for n in OF_RUN):
         return None
@@ -89,7 +89,7 @@ def set_aside(folder: Path, identity: str) -> Path | None:
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
     reason = "has another configuration" if old_identity else "names no configuration"
-    print(f"{folder}: the run in this folder {reason}; moved to {target.name}", file=sys.stderr)
+    print(f"{folder}: what lies in this folder {reason}; moved to {target.name}", file=sys.stderr)
     return target
 
 

@@ -12,7 +12,7 @@ from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, fingerprints, verify_files, write_json
-from bapo.store.lock import remade
+from bapo.store.lock import locked, remade, set_aside
 from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 
@@ -40,16 +40,18 @@ def _finished(folder: Path, identity: str, what: str, job: str) -> Path:
 def make_data(config: Config) -> Json:
     """Write the problems into ``places.data_directory``. Returns their summary: identity, counts, golds, fingerprints.
 
+    Problems of another configuration are moved out of the way, as runs are.
+
     Raises UserError where the problems cannot be had, or the task's verifier refuses a gold.
     """
     folder = data_directory(config)
     identity = data_identity(config)
+    with locked(folder):
+        set_aside(folder, identity)
     with remade(folder, identity):
         task = tasks.get(config.task.name)
         counts = task.write_data(config, folder)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
-        for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
-            (folder / stale).unlink()
         golds = {}
         for name in config.data.split_sizes:
             if name in task.benchmarks:

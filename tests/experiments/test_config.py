@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,29 @@ def test_a_value_can_be_set_in_six_places(experiments: Path) -> None:
         forget()
         config = compose_config(words.split())
         assert (config.threads, config.method.v) == values, (file, text)
+
+
+@pytest.mark.parametrize(
+    ("cell", "given", "key"),
+    [
+        ("geometry qwen2.5-vl-325k+angles_5 grpo", "data.generator.held_out=angles_9", "data.generator.held_out"),
+        ("geometry qwen2.5-vl-325k+angles_5 ", "data.generator={held_out: angles_9}", "data.generator.held_out"),
+        ("countdown qwen2-112k bapo+v10", "method.v=3", "method.v"),
+        ("countdown qwen2-112k bapo+v10", "method.m=3", ""),
+        ("countdown qwen2-112k grpo+starved", "train.steps=5", "train.steps"),
+        ("countdown qwen2-112k grpo+rollouts", "train.steps=5", ""),
+    ],
+)
+def test_what_a_variant_sets_is_not_set_for_all_rows_of_a_study(cell: str, given: str, key: str) -> None:
+    """A job alone takes it, since it stands beside no row."""
+    task, model, method = cell.split(" ")
+    assert compose_config(["scale=smoke", f"task={task}", f"model={model}", f"method={method or 'grpo'}", given])
+    asked = partial(run_config, "smoke", task, model, method, 1)
+    if not key:
+        assert asked((given,)).seed == 1
+    else:
+        with pytest.raises(UserError, match=rf"^{re.escape(given)}: the variant '\w+' .*sets {key}; .*variants\.yaml"):
+            asked((given,))
 
 
 def test_a_variant_may_hold_a_share_of_another_value(experiments: Path) -> None:

@@ -12,7 +12,11 @@ from support.late import LATE
 from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import data_identity
+from bapo.experiments.places import data_directory
+from bapo.store.files import read_json
 from bapo.tasks.files import read_problems
+from bapo.tasks.job import make_data
 
 if LATE:
     from transformers import AutoTokenizer, Qwen2Config
@@ -68,6 +72,22 @@ def test_wrong_configurations_are_named(name, change, named, tmp_path):
     with pytest.raises(UserError, match=named):
         tasks.get(name).write_data(configuration(name, **change), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_other_problems_are_moved_and_not_replaced(tmp_path, capsys):
+    of = ["scale=smoke", "task=countdown", f"paths.results={tmp_path}"]
+    configs = [compose_config([*of, *words]) for words in ([], ["data.seed=1"], [])]
+    home, identities = data_directory(configs[0]), [data_identity(config) for config in configs]
+    first = make_data(configs[0])
+    problems = (home / "train.parquet").read_bytes()
+    make_data(configs[1])
+    aside = home.with_name(f".data.was-{identities[0]}")
+    assert read_json(aside / "summary.json") == first and (aside / "train.parquet").read_bytes() == problems
+    assert f"moved to {aside.name}" in capsys.readouterr().err
+    make_data(configs[2])
+    make_data(configs[2])  # the same ones need no room
+    assert (home / "train.parquet").read_bytes() == problems
+    assert {p.name for p in home.parent.iterdir()} == {"data", *(f".data.was-{i}" for i in identities)}
 
 
 def test_the_registry_names_its_tasks():

@@ -97,6 +97,55 @@ def test_a_model_whose_variant_changes_the_problems_has_its_own(workflow: Workfl
     assert sum(job.startswith(("Base", "Train", "Evaluate")) for job in found) == 2 * 2 * (1 + 4)
 
 
+OTHERS = "has other problems than {} has here; write data.of_model: true"
+WITH_SEED = "models: {qwen2-25m: {data: {seed: 3}}}\n\nprobe: {"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words", "said"),
+    [
+        (
+            "variants.yaml",
+            "angles 6, data: {of_model: true, ",
+            "angles 6, data: {",
+            ["angles"],
+            f"variants.yaml: model=qwen2.5-vl-325k+angles_6: {OTHERS.format('geometry')}",
+        ),
+        (
+            "setting/smoke_countdown.yaml",
+            "probe: {",
+            WITH_SEED,
+            ["runs_reuse"],
+            f"smoke_countdown.yaml: model=qwen2-25m: {OTHERS.format('countdown')}",
+        ),
+        (
+            "setting/smoke_countdown.yaml",
+            "probe: {",
+            WITH_SEED.replace("seed", "of_model: true, seed"),
+            ["runs_reuse"],
+            "",
+        ),
+        (
+            "study/angles.yaml",
+            "name: angles",
+            "name: angles",
+            ["angles", 'set=["data.generator.held_out=angles_9"]'],
+            "data.generator.held_out=angles_9: the variant 'angles_",
+        ),
+    ],
+)
+def test_each_of_two_sets_of_problems_has_its_folder(
+    workflow: Workflow, file: str, old: str, new: str, words: list[str], said: str
+) -> None:
+    edit(workflow.experiments / file, old, new)
+    study = workflow.experiments / "study" / "reuse.yaml"
+    study.write_text(study.read_text(encoding="utf-8").replace("[qwen2-112k]", "[qwen2-112k, qwen2-25m]"))
+    target, *settings = words
+    asked = [target, "--config", "scale=smoke", *settings]
+    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    assert (result.returncode == 0) == (not said) and said in result.stderr, result.stderr
+
+
 def papers_jobs(study: str) -> set[str]:
     """Everything that the runs of a study at paper scale take, with its evaluations of every kept checkpoint."""
     jobs, curves = set(), load_study(study, "paper").curves
@@ -236,6 +285,44 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
 ) -> None:
     edit(undisturbed.experiments / file, old, new)
     assert set(undisturbed.jobs(*SMOKE)) == wanted
+
+
+@pytest.mark.system
+def test_the_gates_alone_are_judged_anew_by_other_rules(workflow: Workflow) -> None:
+    words = ("reuse", "--config", "scale=smoke")
+    make_up(workflow, *words)
+    for old, new in (("gates:", "unit: seed\ngates:"), ("# A control: where", "# A control where")):
+        edit(workflow.experiments / "study" / "reuse.yaml", old, new)
+        assert workflow.jobs(*words) == []
+    rules = [('must: ["low > 0"]', 'must: ["low > 9"]'), ("claim: replayed", "claim: old")]
+    rules += [("says: Two passes", "says: Twice"), ('contradiction: ["high < 1"]', 'contradiction: ["high < 2"]')]
+    for old, new in rules:
+        edit(workflow.experiments / "study" / "reuse.yaml", old, new)
+        assert set(workflow.jobs(*words)) == {"Table: gates of reuse", "reuse"}
+        edit(workflow.experiments / "study" / "reuse.yaml", new, old)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words", "said"),
+    [
+        ("measure: accuracy\n    of: grpo+starved+", "mesure: accuracy\n    of: grpo+starved+", [], "gates.0.mesure: "),
+        ("claim: replayed rollouts are worth training on\n", "", ["runs_reuse"], "claim: has no value"),
+        ("of: bapo+x3_wide+", "of: bapo+", ["runs_reuse"], "decisions.0.of: "),
+        ("name: reuse", "name: reuse", ["reuse", "methods=grpo+starved"], "gates.0.of=grpo+starved+passes_2: "),
+        ("name: reuse", "name: reuse", ["runs_reuse", "methods=grpo+starved"], ""),
+    ],
+)
+def test_rules_without_their_runs_end_a_dry_run(
+    workflow: Workflow, old: str, new: str, words: list[str], said: str
+) -> None:
+    file = workflow.experiments / "study" / "reuse.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    target, *settings = words or ["reuse"]
+    asked = [target, "--config", "scale=smoke", *settings]
+    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    assert (result.returncode == 0) == (not said) and (not said or f"reuse.yaml: {said}" in result.stderr), (
+        result.stderr
+    )
 
 
 def test_every_name_and_path_in_a_rules_command_is_quoted() -> None:

@@ -17,6 +17,7 @@ from analysis.beyond import gates
 from analysis.statistics import Estimate, mean_over_seeds
 from bapo.errors import UserError
 from bapo.experiments import places
+from bapo.experiments.settings import Settings
 from bapo.validate import parse_yaml
 
 #: accuracy of the base, and of two methods with three seeds
@@ -53,10 +54,11 @@ def judged(root: Path, monkeypatch: pytest.MonkeyPatch, **quantity: object) -> E
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "study").glob("*.yaml")), ids=lambda path: path.stem)
-def test_rules_of_every_study_are_read(path: Path) -> None:
+def test_rules_of_every_study_fit_its_runs_at_every_scale(path: Path) -> None:
     """Before its first run, not after the last one."""
-    if "gates" in parse_yaml(path):
-        assert gates.registered(path.stem).gates
+    if "gates" in (content := parse_yaml(path)):
+        for scale in content["scales"]:
+            gates.check(path.stem, Settings(scale=scale))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,7 @@ def test_rules_of_every_study_are_read(path: Path) -> None:
         ({"measure": "gain"}, 100 * (np.mean(GRPO) - BASE)),
         ({"measure": "accuracy", "of": "bapo", "minus": "grpo"}, 100 * np.mean([0.25, 0, 0.25])),
         ({"measure": "gain_share", "of": "bapo", "minus": "grpo"}, 100 * (1 / 6) / (7 / 12 - 1 / 4)),
+        ({"measure": "gain_share", "of": "grpo", "minus": "bapo", "gain_from": "grpo"}, -100),
         ({"measure": "gain", "problems": "probe"}, 100 * 2 / 8),
         ({"measure": "start"}, 100 * 2 / 3),
         ({"measure": "fall"}, 100 * np.mean([0, 1 / 3, 1 / 3])),
@@ -251,7 +254,10 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("rules", "named"),
     [
-        ({"gates": [{**GATE, "must": ["mean about 3"]}]}, "gates.0.must.0"),
+        *(
+            ({"gates": [{**GATE, "must": [rule]}]}, "gates.0.must.0=.*: must be one of mean, low, high and p")
+            for rule in ("mean about 3", "low > -50 and mean > 1", "xlow > -50", "low > -50%", "low > 1\n")
+        ),
         ({"gates": [{**GATE, "measure": "luck"}]}, "gates.0.measure"),
         ({"gates": [{**GATE, "of": "dapo"}]}, "dapo"),
         ({"gates": [{**GATE, "less": {"of": "bapo", "minus": "grpo"}}]}, "less"),
@@ -261,6 +267,8 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
         ({"gates": [{**GATE, "measure": "gain", "minus": "base"}]}, "minus: base belongs to measure"),
         ({"gates": [{**GATE, "measure": "start", "prompts": "("}]}, "prompts: no regular expression"),
         ({"gates": [GATE], "unit": "base"}, "two base models"),
+        ({"gates": [{**GATE, "measure": "unlocked"}], "unit": "data"}, "gates.0: with unit: data"),
+        ({"gates": [{**GATE, **LEAD, "less": {"of": "bapo", "minus": "grpo"}}]}, "gates.0.less: needs unit"),
         ({}, "gates"),
     ],
 )
@@ -269,3 +277,67 @@ def test_what_cannot_be_judged_is_named(
 ) -> None:
     with pytest.raises(UserError, match=named):
         gates.write(with_rules(tmp_path, monkeypatch, **rules), tmp_path)
+
+
+#: a study of two methods that no one has run
+PLANNED = "[{task: countdown, models: [qwen2-112k], methods: [grpo, bapo+rollouts], seeds: [1, 2]}]"
+OF_SEEDS = "[{task: countdown, models: [qwen2-112k], methods: [grpo], seeds: [1]}, "
+OF_SEEDS += "{task: countdown, models: [qwen2-112k], methods: [bapo], seeds: [2]}]"
+OF_MODELS = PLANNED.replace("qwen2-112k", "qwen2-112k+base_2, qwen2-112k+base_3")
+
+
+@pytest.mark.parametrize(
+    ("rules", "runs", "named"),
+    [
+        ({"gates": [{**GATE, "minus": "bapo+rollouts"}]}, PLANNED, ""),
+        ({"gates": [GATE], "unit": "base"}, OF_MODELS, ""),
+        ({"gates": [{**GATE, "measure": "unlocked"}]}, PLANNED, ""),
+        ({"gates": [{**GATE, "measure": "accuracy", "problems": "cd34", "minus": "base"}]}, PLANNED, ""),
+        ({"gates": [{**GATE, "mesure": "gain"}]}, PLANNED, r"gates\.0\.mesure: no such key"),
+        ({"claim": None, "gates": [GATE]}, PLANNED, "claim"),
+        ({"gates": [{**GATE, "of": "dapo"}]}, PLANNED, r"gates\.0\.of: .*dapo.*allowed: grpo, bapo\+rollouts"),
+        ({"gates": [{**GATE, "of": "base"}]}, PLANNED, r"gates\.0\.of: "),
+        ({"gates": [GATE, {**GATE, "minus": "bapo"}]}, PLANNED, r"gates\.1\.minus: .*allowed: grpo, bapo\+rollouts"),
+        (
+            {"gates": [{**GATE, **LEAD, "measure": "gain_share", "of": "grpo", "minus": "grpo", "gain_from": "repo"}]},
+            PLANNED,
+            r"gates\.0\.gain_from: .*repo",
+        ),
+        (
+            {"gates": [{**GATE, "minus": "grpo", "less": {"of": "grpo", "minus": "dapo"}}], "unit": "base"},
+            OF_MODELS,
+            r"gates\.0\.less\.minus: .*dapo",
+        ),
+        ({"gates": [{**GATE, "problems": "cd5"}]}, PLANNED, r"gates\.0\.problems: no set 'cd5'.*cd34"),
+        ({"gates": [{**GATE, "measure": "pass@32", "problems": "probe"}]}, PLANNED, r"gates\.0\.problems"),
+        ({"gates": [GATE], "unit": "data"}, PLANNED, "unit=data: .*two base models of countdown at scale smoke"),
+        ({"gates": [{**GATE, "measure": "asymptote"}]}, PLANNED, "add it to curves"),
+        ({"gates": [GATE], "evaluated": False}, PLANNED, "needs evaluations"),
+        ({"gates": [{**GATE, "measure": "never_solved"}], "reference": "dapo"}, PLANNED, "dapo"),
+        ({"gates": [{**GATE, "measure": "accuracy", **LEAD}]}, OF_SEEDS, "share no seed"),
+        ({"gates": [{**GATE, "measure": "unlocked"}]}, OF_SEEDS.replace("bapo", "grpo+v1"), "two seeds"),
+        ({"gates": [GATE], "unit": "base"}, OF_SEEDS.replace("112k", "112k, qwen2-25m"), "have different seeds"),
+    ],
+)
+def test_rules_are_checked_against_the_runs_before_the_first(
+    rules: dict[str, Any], runs: str, named: str, experiments: Path
+) -> None:
+    content = {
+        "name": "asked",
+        "title": "Asked",
+        "claim": "it helps",
+        **rules,
+        "scales": {"smoke": yaml.safe_load(runs)},
+    }
+    given = {key: value for key, value in content.items() if value is not None}
+    (experiments / "study" / "asked.yaml").write_text(yaml.safe_dump(given))
+    if not named:
+        gates.check("asked", Settings(scale="smoke"))
+    else:
+        with pytest.raises(UserError, match=rf"study/asked\.yaml: .*{named}"):
+            gates.check("asked", Settings(scale="smoke"))
+
+
+def test_methods_that_leave_a_rule_without_its_runs_are_refused() -> None:
+    with pytest.raises(UserError, match=r"stale\.yaml: gates\.0\.of=grpo_stale\+rollouts: .*leave methods=\.\.\. out"):
+        gates.check("stale", Settings(scale="smoke", methods=("grpo",)))

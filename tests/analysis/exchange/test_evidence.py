@@ -393,6 +393,21 @@ def test_the_rows_that_a_target_ends_with(rows: str, lines: list[str], tmp_path:
     assert len(found) == len(lines) and all(line in row for line, row in zip(lines, found, strict=True))
 
 
+def test_each_of_several_models_of_a_task_has_rows_of_its_own(tmp_path: Path) -> None:
+    header = "task,model,method,title,benchmark,low,mean,high,reference,difference,verdict"
+    rows = [f"{{0}},{model},base,{title},avg,9,10,11,,,\n" for model, title in (("tiny", "Tiny"), ("gru", "A GRU"))]
+    rows += [f"{{0}},{model},grpo,'+GRPO,avg,19,20,21,base,10,above\n" for model in ("tiny", "gru")]
+    two, one = [row.format("countdown") for row in rows], [row.format("geometry") for row in rows[::2]]
+    (tmp_path / "table.csv").write_text("".join([header + "\n", *two, *one]), encoding="utf-8")
+    found = [line.split("  ") for line in closing.rows(tmp_path / "table.csv").splitlines()[1:]]
+    ends = [("Tiny", ""), ("A GRU", ""), ("GRPO", "Tiny"), ("GRPO", "A GRU"), ("Tiny", ""), ("GRPO", "Tiny")]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in found]
+    assert [line[1] for line in cells[:4]] == ["tiny", "gru"] * 2
+    starts = [line[2] for line in cells[:4]] + [line[1] for line in cells[4:]]
+    against = [line[-1].partition("against ")[2].partition(",")[0] for line in cells]
+    assert list(zip(starts, against, strict=True)) == ends
+
+
 def test_evidence_is_not_unpacked_over_other_results_nor_beside_runs_of_ones_own(
     simulated: dict[str, Path], tmp_path: Path
 ) -> None:
