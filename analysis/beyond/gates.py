@@ -45,13 +45,6 @@ OfProbes = Literal["start", "fall", "unlocked", "never_solved"]
 OfCurves = Literal["asymptote", "prediction_error"]
 _EXAMPLE = 'one of mean, low, high and p, an order and a number, such as "low > 0.5"'
 Rules = Annotated[list[Annotated[str, matching(RULE.pattern, _EXAMPLE)]], Field(min_length=1)]
-    list[
-        Annotated[
-            str, matching(RULE.pattern, "one of mean, low, high and p, an order and a number, such as 'low > 0.5'")
-        ]
-    ],
-    Field(min_length=1),
-]
 
 
 class Pair(Part):
