@@ -202,7 +202,9 @@ def check_gates(name, settings):
         return
     from analysis.beyond import gates
 
-    gates.check(name, settings)
+    study = studies.study_of(name, settings)
+    benchmarks = {cell.task: run_configuration(cell.task, cell.model).evaluation.benchmarks for cell in study.cells}
+    gates.check(study, [*benchmarks.values()], chosen=bool(settings.methods))
 
 
 @cache

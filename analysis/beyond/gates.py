@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -28,10 +28,10 @@ from analysis.statistics import Estimate
 from analysis.study import Block, StudyFile
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
-from bapo.experiments.compose import run_config
-from bapo.experiments.settings import Settings
-from bapo.experiments.studies import Study, study_of
 from bapo.validate import Part, matching, parse_yaml, read, wrong
+
+if TYPE_CHECKING:
+    from bapo.experiments.studies import Study
 
 #: a rule, such as "low > 0.5": an estimate's mean, low or high (of the 95% interval) in points, or its p
 RULE = re.compile(r"(mean|low|high|p) (>=|<=|>|<) -?\d+(\.\d+)?")
@@ -174,14 +174,15 @@ def registered(study: str) -> Registered:
     return read(Registered, {key: content[key] for key in Registered.model_fields if key in content}, path)
 
 
-def check(name: str, settings: Settings) -> None:
+def check(study: Study, benchmarks: Sequence[Sequence[str]], chosen: bool) -> None:
     """Check the rules of a study against the runs that it would have, before the first of them.
 
-    settings: of the workflow, whose methods and seeds replace those of the study.
+    benchmarks: of each task; chosen: whether the methods are others than those that the study's file has.
 
     Raises UserError for what :func:`registered` refuses, and for a rule that such runs cannot be judged by.
     """
-    rules, study, path = registered(name), study_of(name, settings), places.file_of("study", name)
+    name, path = study.file.name, places.file_of("study", study.file.name)
+    rules = registered(name)
     seeds: dict[tuple[str, str], dict[str, set[int]]] = {}  # (task, model) -> method -> seeds
     for cell in study.cells:
         seeds.setdefault((cell.task, cell.model), {}).setdefault(study.method_of(cell), set()).add(cell.seed)
@@ -193,14 +194,11 @@ def check(name: str, settings: Settings) -> None:
             raise wrong(path, "unit", rules.unit, cure)
         if odd := [place for place, of in seeds.items() if len({frozenset(of[m]) for m in shared}) > 1]:
             raise UserError(f"{path}: the methods of {' '.join(odd[0])} have different seeds; give them the same ones")
-    starts = {task: model for task, model in seeds}
-    configs = (run_config(study.scale, *start, "", 0, settings.overrides_of("")) for start in starts.items())
-    benchmarks = [config.evaluation.benchmarks for config in configs]
     sets = ["benchmarks", "probe", *(n for n in benchmarks[0] if all(n in names for names in benchmarks))]
     for place, each in rules.quantities.items():
         if unread := [(field, method) for field, method in each.methods().items() if method not in shared]:
             where, method = f"{path}: {place}.{unread[0][0]}", unread[0][1]
-            if settings.methods:
+            if chosen:
                 cure = f"leave methods=... out, or ask for runs_{name} alone"
                 raise wrong(None, where, method, f"is not among the methods asked for; {cure}")
             raise UserError(unknown(where, f"not every model has runs of {method}", method, shared))
