@@ -157,15 +157,16 @@ def _led(left: str, formula: bool, touching: bool, bracket: bool, line: str) -> 
     if left.endswith("}"):
         owner = _owner(left)
         return owner in ("^", "_") or (bool(owner) and _LEADING.fullmatch(owner) is None)
-    if touching and re.search(r"[1-9]\d*\.$", left) and not re.fullmatch(r"\s*\d{1,2}\.", left):
+    if touching and re.search(r"\d\.$", end) and not re.fullmatch(r"\s*[1-9]\d?\.", left):
         return True
-    if touching and (left.endswith("0.") or (bracket and re.search(r"[^\W_]$", left))):
+    if touching and bracket and end[-1].isalnum():
         return True
     if left.endswith(")") and re.search(r"(?<!\w)\([A-J]\)$", end):  # the letter of a choice
         return False
-    if re.search(r"\d$|(?<![a-zA-Z'’])[a-zA-Z]$|[)|]$", left):
-        return formula or (touching and left[-1] not in ")|")
-    return False
+    if end[-1] in ")|":
+        return formula
+    variable = end[-1].isalpha() and not (end[-2:-1].isalpha() or end[-2:-1] in ("'", "’"))
+    return (formula or touching) and (variable or end[-1].isdigit())
 
 
 def _owner(text: str) -> str:

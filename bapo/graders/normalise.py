@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
@@ -13,12 +14,16 @@ _COMMANDS = (
     "× cdot ⋅ cdot · cdot ∙ cdot π pi θ theta α alpha β beta λ lambda ω omega ∞ infty ≤ le ⩽ le ≥ ge ⩾ ge ≠ ne ± pm "
     "∓ mp ∪ cup ∩ cap ∈ in → to ≈ approx ≅ cong ∠ angle △ triangle ∅ emptyset ⟨ langle ⟩ rangle"
 )
-_FRACTIONS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
+_FRACTIONS = {
+    sign: rf"\frac{{{top}}}{{{low}}}"
+    for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
+    for top, low in [unicodedata.normalize("NFKC", sign).split("⁄")]
+}
 _TABLE = (
     {0xFEE0 + sign: sign for sign in range(0x21, 0x7F)}  # the full-width forms of ASCII
-    | str.maketrans("−–—﹣÷∕⁄º。、′\u00a0\u2009\u202f\u3000", "----///°.,'    ")
+    | str.maketrans("−–—﹣‐‑÷∕⁄º˚∘。、′‘’\u00a0\u2009\u202f\u3000", "------///°°°.,'''    ")
     | str.maketrans({sign: rf"\{name} " for sign, name in re.findall(r"(\S) (\S+)", _COMMANDS)})
-    | str.maketrans({sign: rf"\frac{{{n}}}{{{d}}}" for sign, (n, d) in _FRACTIONS.items()} | {"ℝ": r"\mathbb{R}"})
+    | str.maketrans(_FRACTIONS | {"ℝ": r"\mathbb{R}"})
 )
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
@@ -95,6 +100,7 @@ def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Call
 
 _respell = rules(
     ("", r"^(\*\*|[*`])(.*[^*`])\1$", r"\2"),
+    ("~~", r"(?<![\w})\s~])~~(?=[^\s~])([^~]*[^\s~])~~|^~~(?=[^\s~])([^~]*[^\s~])~~", r"\\cancel{\1\2}"),
     ("‰", r"(\d+(?:\.\d+)?)\s*‰", r"\\frac{\1}{1000}"),
     ("aligned", r"\\begin\{aligned\}((?:(?!\\begin).)*?)\\end\{aligned\}", _lines),
     ("dots", r",?\s*\\l?dots", r"\\ldots "),

@@ -93,7 +93,16 @@ _DENIED_TEXT = r"""
     overruled placeholder provisional\w* questionable refute[ds]? reject\w* rescinded retract\w* revoked ruled scratch
     sorry speculat\w* spurious struck superseded tbc tbd tentative\w* typo unclear unfounded unprov\w* unreliable
     unsolved unsound unsupported untenable unverified void withdrawn checking
+    un(?:confirmed|known|defined|determined|decided|resolved|specified|checked|tested|justified|realistic|trustworthy)
+    ambig\w* indetermin\w* conjectur\w* hypothe\w* estimat\w* assum(?:ed|ing|ption) approx\w* circa about around todo
+    fixme tba etc onwards? upwards? inverse reciprocal ish
 """
+#: Adverbs and words in -ish hedge ("presumably", "ten-ish"), except of time and sharing, and nouns that end so.
+_HEDGING = (
+    r"(?!(?:dai|week|month|year|annual|quarter|hour|night|respective|exact|precise|total|equal|on|fami|[a-z]*f|jel|bel|li"
+    r"|assemb|ju|supp|rep|ral|al|bul|ear|ita)ly(?!\w)|(?:[a-z]*f|d|rad|par|rubb|pol|brit|engl|span|turk|ir|swed|dan"
+    r"|scott|finn|jew|flem)ish(?!\w))[a-z]{2,}(?:ly|ish)"
+)
 
 
 def _any(words: str) -> str:
@@ -111,7 +120,8 @@ _DOUBT = re.compile(
 )
 #: Behind a number, too, unless something is counted; and signs that are no words.
 _DENIAL = re.compile(
-    rf"^(?!.*\b(?!this\W*$)(?:\w+[^su\W]s|people|men)\W*$).*{_any(_DENIED_TEXT)}|{_any('fails')}|\boff by\b"
+    rf"^(?!.*\b(?!(?:this|\w*wards)\W*$)(?:\w+[^su\W]s|people|men)\W*$)"
+    rf".*{_any(f'{_DENIED_TEXT} {_HEDGING}')}|{_any('fails')}|\boff by\b"
     r"|^\W*[\^%#~&@✗✘❌-](?![^\W\d])",
     re.IGNORECASE,
 )
