@@ -35,12 +35,12 @@ _RENAMED_TEXT = r"""
     \dfrac \frac \tfrac \frac \cfrac \frac \dbinom \binom \tbinom \binom \leqslant \le \leq \le <= \le =< \le
     \geqslant \ge \geq \ge >= \ge \neq \ne != \ne \lt < \gt > &lt; < &gt; > \times \cdot \ast \cdot \cdotp \cdot * \cdot
     ** ^ \thickapprox \approx \simeq \approx \varnothing \emptyset \O \emptyset \setminus \backslash \Reals \mathbb{R}
-    \overarc \widehat \wideparen \widehat \degree ° \textdegree °
+    \nicefrac \frac \sfrac \frac \overarc \widehat \wideparen \widehat \degree ° \textdegree °
 """
 _DRESSING = r"""
     \displaystyle \textstyle \limits \nolimits \strut \allowbreak \mathstrut \hfill \noindent \boldsymbol \bm \pmb
     \underline \ensuremath \bfseries \itshape \tiny \small \normalsize \large \Large \LARGE \huge \Huge \boxed \fbox
-    \quad \qquad \euro \pounds \textdollar \mathdollar
+    \quad \qquad \checkmark \thinspace \medspace \thickspace \sf \euro \pounds \textdollar \mathdollar
 """
 _RENAMED = {old: f"{new} " for old, new in re.findall(r"(\S+) (\S+)", " ".join(_RENAMED_TEXT.split()))} | dict.fromkeys(
     _DRESSING.split(), " "
@@ -102,7 +102,11 @@ _respell = rules(
     ("", r"^(\*\*|[*`])(.*[^*`])\1$", r"\2"),
     ("~~", r"(?<![\w})\s~])~~(?=[^\s~])([^~]*[^\s~])~~|^~~(?=[^\s~])([^~]*[^\s~])~~", r"\\cancel{\1\2}"),
     ("‰", r"(\d+(?:\.\d+)?)\s*‰", r"\\frac{\1}{1000}"),
-    ("aligned", r"\\begin\{aligned\}((?:(?!\\begin).)*?)\\end\{aligned\}", _lines),
+    ("align", r"\\begin\{(?:aligned|align\*?)\}((?:(?!\\begin).)*?)\\end\{(?:aligned|align\*?)\}", _lines),
+    ("\\tag", r"\\tag\*?\s*\{[^{}]*\}", ""),
+    ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
+    ("log", r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})", r"\\ln "),
+    ("\\", r"^[\s$]*\\(?:therefore|implies|Rightarrow|Longrightarrow|to)(?![a-zA-Z])", ""),
     ("dots", r",?\s*\\l?dots", r"\\ldots "),
     ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", ""),
     ("box", r"\\+(?:boxed|fbox)\s*" + _GROUP, r"\1"),
@@ -188,6 +192,7 @@ _respell_whole = rules(
     ),
     ("", r"(?<=\d)\s*(?:\^\s*\{\s*)?(?:st|nd|rd|th)\s*\}?$", ""),
     ("empty", r"^\s*\\emptyset\s*$", r"\\{\\}"),
+    ("_", r"^(\d+)\s*_\s*(?:\{\s*10\s*\}|10)$", r"\1"),
     ("base", r"\(?\s*(?:\\text\{)?\s*(?:in )?base(?:\s*\})?\s*(\d+)\s*[)}]*$", r"_{\1}"),
     ("_", r"^[({]*(?:\\overline\s*)?[({\s]*0*([0-9A-Z]*\d[0-9A-Z]*)[)}\s]*_\s*[({]*(\d+)[)}]*$", r"\1_{\2}"),
     ("]", r"(?:^|(?<=[\s=]))\]\s*([^\s,\[\](){}|][^\[\](){}|]*,[^\[\](){}|]*)(?=[\[\]])", r"(\1"),
@@ -208,7 +213,7 @@ def normalise(text: str) -> str:
     text = re.sub(r"\^\{([\dn])\}", r"^\1", text)
     text = re.sub(r"[₀-₉]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda m: r"\sqrt{" + (m[1] or m[2] or "") + "}", text)
-    if "matrix" not in text and "array" not in text and "cases" not in text and "aligned" not in text:
+    if "matrix" not in text and "array" not in text and "cases" not in text and "align" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
     parts = re.split(r"(\\text\{[^{}]*\})", _respell(text))
     parts[::2] = map(_respell_formula, parts[::2])
