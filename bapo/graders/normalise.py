@@ -128,10 +128,12 @@ _respell = rules(
     ("sim", r"(?<![\d\s])\s*\\sim(?=\s*\d)", r"\\approx"),
     ("^", r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z])|°)", "°"),
     ("op", rf"\\(?:operatorname|mathop)\*?\s*\{{\s*({_FUNCTIONS}|{_CALLED})\s*\}}", r"\\\1 "),
+    ("^{-", r"(?<=[a-zA-Z])\^\{(-\d)\}(?=[^{}$]*\})", r"^\1"),  # of units in a group; others get their braces again
     ("{", _FONT + r"\s*(?=\{[^{}]*(?<!\^)\{)", ""),
     ("{", _FONT + r"\s*" + _GROUP, _text),
     ("", r"\\text\{\s*\\?(?:%|per\s?cent(?:age)?|pct)\s*\}|\\%", "%"),
     ("p", r"(?<=[\d}])\s*(?:per\s?cent(?:age)?|pct)\b", "%"),
+    (")", r"(?<=[\d}])\s+\(\s*([a-z]{3,}(?:\s[a-z]{3,}){0,2})\s*\)$", r"\\text{ \1}"),
     ("", r"(?<=[\d}])\s*(?:\\text\{\s*degrees?\s*\}|degrees?\b|度)", "°"),
     ("text", r"\\text\{\s*(?:negative|minus)\s*\}\s*(?=[\d\\])", "-"),
     ("text", r"([_^])\s*(?:\{\s*\\text\{([^{}]*)\}\s*\}|\\text\{([^{}]*)\})", r"\1{\2\3}"),
