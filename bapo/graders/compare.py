@@ -236,7 +236,11 @@ def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
         return algebra(gold.latex, answer.latex)
     if gold.kind == "equation":
         return bool(gold.name) and answer.kind != "relation" and same(gold.parts[0], answer, algebra)
-    return bool(answer.name) and gold.kind != "relation" and same(gold, answer.parts[0], algebra)
+    return (
+        bool(answer.name or forms.several(answer.latex))
+        and gold.kind != "relation"
+        and same(gold, answer.parts[0], algebra)
+    )
 
 
 def _same_name(a: str, b: str) -> bool:

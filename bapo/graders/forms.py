@@ -17,13 +17,15 @@ MAX_PARTS = 64
 
 #: Left sides of equations whose right side is the answer: names, not expressions.
 _NAME = re.compile(
-    r"(?:(?:m|\\text\{\s*m\s*\})\s*)?"
+    r"(?:(?:m|\\text\{\s*m\s*\}|\\#)\s*)?"
     r"(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|widehat|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
     r"(?:\\angle\s*\{?\s*\d+\s*\}?|\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,11}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"
-    r"(?:\s*_\s*(?:\{[^{}]*\}|\w))?(?:\s*\^\s*(?:\{\s*(?:\*|\\prime|[-'\d\\a-z]+)\s*\}|\*|'))?"
+    r"(?:\s*_\s*(?:\{[^{}]*\}|\w))?(?:\s*\^\s*(?:\{\s*(?:\*|\\cdot|\\prime|[-'\d\\a-z]+)\s*\}|\*|\\cdot|'))?"
     r"(?:\s*\\circ\s*[a-z])?"
     r"(?:\s*[(\[](?:[^()\[\]]|\((?:[^()]|\([^()]*\))*\)){0,40}[)\]])?"
 )
+#: Left sides that ask for a value of several unknowns: m+n, xy, a/b, AB^2, but not 2x+y. Powers are of digits.
+_SEVERAL = re.compile(r"(?:[a-zA-Z\s+\-()\[\]{}|]|\^\s*(?:\d|\{\s*\d\s*\})|\\(?:frac|cdot)(?![a-zA-Z]))+")
 _CONSTANTS = (r"\pi", "e", r"\phi", r"\varphi")
 #: Operators whose result stands on the right of an equation.
 _EVALUATED = re.compile(
@@ -48,7 +50,11 @@ _alone = rules(
         r"|[^{}]*(?:[^\W\d_]{2}\s+(?:\w[^{}]*)?|[\u4e00-\u9fff])\}(?!\s*[(\[]))\s*[:=]?\s*(?![_^:=])(?=[^\s,;])",
         "",
     ),
-    ("", r"^(?:\\text\{\s*\(?[A-J]\s*[).:]\s*\}|\([A-J]\))\s*(?=[^\s,;])(?!(?:\\text\{)?\(?[A-J]\)?\}?$)", ""),
+    (
+        "",
+        r"^(?:\\text\{\s*\(?[A-J]\s*[).:]\s*\}|\([A-J]\)|[A-J]\.(?=\s))\s*(?=[^\s,;])(?!(?:\\text\{)?\(?[A-J]\)?\}?$)",
+        "",
+    ),
     ("text", r"^\\text\{(?![^{}]*\b[A-J]\b[^{}]*\b[A-J]\b)[^{}]*[^{}\s][\s:]+\(?([A-J])\)?\s*\}$", r"\\text{\1}"),
     (
         "",
@@ -56,6 +62,12 @@ _alone = rules(
         r"|\([a-zA-Z]=[\w-]+\)|,\s*[a-zA-Z]\s*\\in\s*\\mathbb\{[A-Z]\})$",
         "",
     ),
+)
+#: Plain words in front of a value or a letter, which are then read as in \text{}.
+_PREFACE = re.compile(
+    r"^(?:(?:[a-zA-Z]+\s+){0,5}(?:is|are|option|choice|answer)\s*:?\s+\(?[A-J]\)?$"
+    r"|(?:[a-zA-Z]+\s+){0,5}(?:[a-zA-Z]{3,}\s*:|(?:is|are)(?=\s))\s*(?=[-\d.\\(]))",
+    re.IGNORECASE,
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d.,])")
 _DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
@@ -99,7 +111,7 @@ def read(text: str) -> Form:
         return _form("text", latex)
     if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH or latex.count(r"\{") > MAX_PARTS:
         raise Unreadable("too deep or unbalanced")
-    form, alone = _whole(latex), latex if units.doubtful(latex) else _alone(latex)
+    form, alone = _whole(latex), latex if units.doubtful(latex) else _alone(_PREFACE.sub(r"\\text{\g<0>}", latex))
     if alone != latex:
         with contextlib.suppress(Unreadable):
             form = replace(form, alone=_whole(alone))
@@ -277,6 +289,13 @@ def _is_name(latex: str) -> bool:
     bare = re.sub(r"\\(?:text|vec)\{[^{}]*\}", "", text)
     worded = bare != text and not units.CHANGED.search(text) and re.fullmatch(r"[a-zA-Z_\s{}']*(?:\\cdot)?\s*", bare)
     return len(text) <= 80 and not units.doubtful(text) and bool(worded or _NAME.fullmatch(text))
+
+
+def several(equation: str) -> bool:
+    """Return whether one "=" stands behind two or more unknowns, so that the right side may be what was asked for."""
+    left, _, right = equation.partition("=")
+    letters = set(re.sub(r"\\[a-zA-Z]+", "", left)) & set("abcdfghjklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    return len(letters) > 1 and "=" not in right and len(left) <= 80 and _SEVERAL.fullmatch(left) is not None
 
 
 def _relation(latex: str) -> Form | None:

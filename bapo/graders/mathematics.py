@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from bapo.errors import UserError
 from bapo.graders import compare, forms, numbers, pool, size
-from bapo.graders.extract import last_boxes
+from bapo.graders.extract import Touched, last_boxes
 from bapo.graders.normalise import closed, compact, normalise
 from bapo.graders.verdict import (
     DIFFERENT,
@@ -38,7 +38,10 @@ def grade(response: str, golds: Sequence[str]) -> Verdict:
     golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
     """
     golds = check_golds(golds, "golds")
-    boxes = last_boxes(response)
+    try:
+        boxes = last_boxes(response)
+    except Touched:
+        return Verdict(False, False, UNREADABLE)
     with pool.shared().one_verdict():
         verdict = judge(", ".join(boxes), golds)
         if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
@@ -13,12 +14,16 @@ _COMMANDS = (
     "× cdot ⋅ cdot · cdot ∙ cdot π pi θ theta α alpha β beta λ lambda ω omega ∞ infty ≤ le ⩽ le ≥ ge ⩾ ge ≠ ne ± pm "
     "∓ mp ∪ cup ∩ cap ∈ in → to ≈ approx ≅ cong ∠ angle △ triangle ∅ emptyset ⟨ langle ⟩ rangle"
 )
-_FRACTIONS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
+_FRACTIONS = {
+    sign: rf"\frac{{{top}}}{{{low}}}"
+    for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
+    for top, low in [unicodedata.normalize("NFKC", sign).split("⁄")]
+}
 _TABLE = (
     {0xFEE0 + sign: sign for sign in range(0x21, 0x7F)}  # the full-width forms of ASCII
-    | str.maketrans("−–—﹣÷∕⁄º。、′\u00a0\u2009\u202f\u3000", "----///°.,'    ")
+    | str.maketrans("−–—﹣‐‑÷∕⁄º˚∘。、′‘’\u00a0\u2009\u202f\u3000", "------///°°°.,'''    ")
     | str.maketrans({sign: rf"\{name} " for sign, name in re.findall(r"(\S) (\S+)", _COMMANDS)})
-    | str.maketrans({sign: rf"\frac{{{n}}}{{{d}}}" for sign, (n, d) in _FRACTIONS.items()} | {"ℝ": r"\mathbb{R}"})
+    | str.maketrans(_FRACTIONS | {"ℝ": r"\mathbb{R}"})
 )
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
@@ -30,12 +35,12 @@ _RENAMED_TEXT = r"""
     \dfrac \frac \tfrac \frac \cfrac \frac \dbinom \binom \tbinom \binom \leqslant \le \leq \le <= \le =< \le
     \geqslant \ge \geq \ge >= \ge \neq \ne != \ne \lt < \gt > &lt; < &gt; > \times \cdot \ast \cdot \cdotp \cdot * \cdot
     ** ^ \thickapprox \approx \simeq \approx \varnothing \emptyset \O \emptyset \setminus \backslash \Reals \mathbb{R}
-    \overarc \widehat \wideparen \widehat \degree ° \textdegree °
+    \nicefrac \frac \sfrac \frac \overarc \widehat \wideparen \widehat \degree ° \textdegree °
 """
 _DRESSING = r"""
     \displaystyle \textstyle \limits \nolimits \strut \allowbreak \mathstrut \hfill \noindent \boldsymbol \bm \pmb
     \underline \ensuremath \bfseries \itshape \tiny \small \normalsize \large \Large \LARGE \huge \Huge \boxed \fbox
-    \quad \qquad \euro \pounds \textdollar \mathdollar
+    \quad \qquad \checkmark \thinspace \medspace \thickspace \sf \euro \pounds \textdollar \mathdollar
 """
 _RENAMED = {old: f"{new} " for old, new in re.findall(r"(\S+) (\S+)", " ".join(_RENAMED_TEXT.split()))} | dict.fromkeys(
     _DRESSING.split(), " "
@@ -95,8 +100,13 @@ def rules(*table: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Call
 
 _respell = rules(
     ("", r"^(\*\*|[*`])(.*[^*`])\1$", r"\2"),
+    ("~~", r"(?<![\w})\s~])~~(?=[^\s~])([^~]*[^\s~])~~|^~~(?=[^\s~])([^~]*[^\s~])~~", r"\\cancel{\1\2}"),
     ("‰", r"(\d+(?:\.\d+)?)\s*‰", r"\\frac{\1}{1000}"),
-    ("aligned", r"\\begin\{aligned\}((?:(?!\\begin).)*?)\\end\{aligned\}", _lines),
+    ("align", r"\\begin\{(?:aligned|align\*?)\}((?:(?!\\begin).)*?)\\end\{(?:aligned|align\*?)\}", _lines),
+    ("\\tag", r"\\tag\*?\s*\{[^{}]*\}", ""),
+    ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
+    ("log", r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})", r"\\ln "),
+    ("\\", r"^[\s$]*\\(?:therefore|implies|Rightarrow|Longrightarrow|to)(?![a-zA-Z])", ""),
     ("dots", r",?\s*\\l?dots", r"\\ldots "),
     ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", ""),
     ("box", r"\\+(?:boxed|fbox)\s*" + _GROUP, r"\1"),
@@ -118,10 +128,12 @@ _respell = rules(
     ("sim", r"(?<![\d\s])\s*\\sim(?=\s*\d)", r"\\approx"),
     ("^", r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z])|°)", "°"),
     ("op", rf"\\(?:operatorname|mathop)\*?\s*\{{\s*({_FUNCTIONS}|{_CALLED})\s*\}}", r"\\\1 "),
+    ("^{-", r"(?<=[a-zA-Z])\^\{(-\d)\}(?=[^{}$]*\})", r"^\1"),  # of units in a group; others get their braces again
     ("{", _FONT + r"\s*(?=\{[^{}]*(?<!\^)\{)", ""),
     ("{", _FONT + r"\s*" + _GROUP, _text),
     ("", r"\\text\{\s*\\?(?:%|per\s?cent(?:age)?|pct)\s*\}|\\%", "%"),
     ("p", r"(?<=[\d}])\s*(?:per\s?cent(?:age)?|pct)\b", "%"),
+    (")", r"(?<=[\d}])\s+\(\s*([a-z]{3,}(?:\s[a-z]{3,}){0,2})\s*\)$", r"\\text{ \1}"),
     ("", r"(?<=[\d}])\s*(?:\\text\{\s*degrees?\s*\}|degrees?\b|度)", "°"),
     ("text", r"\\text\{\s*(?:negative|minus)\s*\}\s*(?=[\d\\])", "-"),
     ("text", r"([_^])\s*(?:\{\s*\\text\{([^{}]*)\}\s*\}|\\text\{([^{}]*)\})", r"\1{\2\3}"),
@@ -182,6 +194,7 @@ _respell_whole = rules(
     ),
     ("", r"(?<=\d)\s*(?:\^\s*\{\s*)?(?:st|nd|rd|th)\s*\}?$", ""),
     ("empty", r"^\s*\\emptyset\s*$", r"\\{\\}"),
+    ("_", r"^(\d+)\s*_\s*(?:\{\s*10\s*\}|10)$", r"\1"),
     ("base", r"\(?\s*(?:\\text\{)?\s*(?:in )?base(?:\s*\})?\s*(\d+)\s*[)}]*$", r"_{\1}"),
     ("_", r"^[({]*(?:\\overline\s*)?[({\s]*0*([0-9A-Z]*\d[0-9A-Z]*)[)}\s]*_\s*[({]*(\d+)[)}]*$", r"\1_{\2}"),
     ("]", r"(?:^|(?<=[\s=]))\]\s*([^\s,\[\](){}|][^\[\](){}|]*,[^\[\](){}|]*)(?=[\[\]])", r"(\1"),
@@ -202,7 +215,7 @@ def normalise(text: str) -> str:
     text = re.sub(r"\^\{([\dn])\}", r"^\1", text)
     text = re.sub(r"[₀-₉]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda m: r"\sqrt{" + (m[1] or m[2] or "") + "}", text)
-    if "matrix" not in text and "array" not in text and "cases" not in text and "aligned" not in text:
+    if "matrix" not in text and "array" not in text and "cases" not in text and "align" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
     parts = re.split(r"(\\text\{[^{}]*\})", _respell(text))
     parts[::2] = map(_respell_formula, parts[::2])

@@ -93,7 +93,16 @@ _DENIED_TEXT = r"""
     overruled placeholder provisional\w* questionable refute[ds]? reject\w* rescinded retract\w* revoked ruled scratch
     sorry speculat\w* spurious struck superseded tbc tbd tentative\w* typo unclear unfounded unprov\w* unreliable
     unsolved unsound unsupported untenable unverified void withdrawn checking
+    un(?:confirmed|known|defined|determined|decided|resolved|specified|checked|tested|justified|realistic|trustworthy)
+    ambig\w* indetermin\w* conjectur\w* hypothe\w* estimat\w* assum(?:ed|ing|ption) approx\w* circa about around todo
+    fixme tba etc onwards? upwards? inverse reciprocal ish
 """
+#: Adverbs and words in -ish hedge ("presumably", "ten-ish"), except of time and sharing, and nouns that end so.
+_HEDGING = (
+    r"(?!(?:dai|week|month|year|annual|quarter|hour|night|respective|exact|precise|total|equal|on|fami|[a-z]*f|jel|bel|li"
+    r"|assemb|ju|supp|rep|ral|al|bul|ear|ita)ly(?!\w)|(?:[a-z]*f|d|rad|par|rubb|pol|brit|engl|span|turk|ir|swed|dan"
+    r"|scott|finn|jew|flem)ish(?!\w))[a-z]{2,}(?:ly|ish)"
+)
 
 
 def _any(words: str) -> str:
@@ -111,10 +120,13 @@ _DOUBT = re.compile(
 )
 #: Behind a number, too, unless something is counted; and signs that are no words.
 _DENIAL = re.compile(
-    rf"^(?!.*\b(?!this\W*$)(?:\w+[^su\W]s|people|men)\W*$).*{_any(_DENIED_TEXT)}|{_any('fails')}|\boff by\b"
+    rf"^(?!.*\b(?!(?:this|\w*wards)\W*$)(?:\w+[^su\W]s|people|men)\W*$)"
+    rf".*{_any(f'{_DENIED_TEXT} {_HEDGING}')}|{_any('fails')}|\boff by\b"
     r"|^\W*[\^%#~&@✗✘❌-](?![^\W\d])",
     re.IGNORECASE,
 )
+#: Behind a box: what says that it is wrong or a guess.
+DENIES = re.compile(_any(_HEDGES_TEXT.replace("suppose", "").replace("instead", "") + _DENIED_TEXT), re.IGNORECASE)
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
 LABEL_DOUBT = re.compile(
     _any(f"{_HEDGES_TEXT} right correct answer")
@@ -182,6 +194,15 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
 def doubtful(latex: str) -> bool:
     """Return whether words deny or hedge what they stand beside: "is wrong", "or more", "if n is even"."""
     return _PLAIN_WORD.search(latex) is not None and _DOUBT.search(latex) is not None
+
+
+def rescales(word: str) -> bool:
+    """Return whether a word behind a number makes another of it: million, thirds, squared."""
+    word = word.lower()
+    stem = word.removesuffix("s")
+    return (
+        stem in _SCALES | _PARTS or word in _POWERS or stem in ("factorial", "plus", "minus", "divided", "multiplied")
+    )
 
 
 def _timed(words: list[str]) -> bool:
