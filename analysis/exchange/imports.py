@@ -156,8 +156,8 @@ def _read_table(log: Log, text: str) -> None:
     if doubles := [name for name in short if short.count(name) > 1]:
         raise UserError(f"{log.path}: two columns are {doubles[0]}; leave one out")
     for number, row in enumerate(rows, 1):
-        if len(row) == len(header):
-            cells = dict(zip(header, row, strict=True))
+        if not any(row[len(header) :]):  # what a line leaves out at its end is empty
+            cells = dict(zip(header, [*row, *[""] * len(header)], strict=False))
             log.records[f"row {number}"] = {
                 ours: cells[name] or None for ours, name in zip(short, columns, strict=True)
             }

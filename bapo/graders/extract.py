@@ -20,7 +20,7 @@ _JOINT = re.compile(
 _LINKED = re.compile(_LINK)
 #: Words and signs between two boxes that offer both, whatever else stands there.
 _OFFERED = re.compile(
-    r"^\W*or\b|\bor\W*$|\b(?:versus|vs|alternat\w+|otherwise|else|could|might|maybe|perhaps|possibly|instead)\b"
+    r"^\W*or\b|\bor\W*$|\b(?:versus|vs|alternat\w+|could|might|maybe|perhaps|possibly)\b"
     r"|^[\s$]*[|/][\s$]*$|^[\s$]*if\b[^,;.]*[,;]",
     re.IGNORECASE,
 )
@@ -38,19 +38,15 @@ def without_thinking(response: str) -> str:
 
 
 def last_tagged(response: str) -> str | None:
-    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking.
-
-    None without one, and where the words right behind it say that it is wrong.
-    """
+    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one."""
     reply = without_thinking(response)
     end = reply.rfind("</answer>")
     start = reply.rfind("<answer>", 0, max(end, 0))
-    behind = reply[end + len("</answer>") :][: context.LOOK].partition("\n")[0]
-    return None if start < 0 or context.denied(behind) else reply[start + len("<answer>") : end]
+    return None if start < 0 else reply[start + len("<answer>") : end]
 
 
 class Touched(Exception):
-    """What stands beside the last box makes another value of it, or denies it."""
+    """What touches the last box makes another value of it."""
 
 
 def last_box(response: str) -> str | None:
@@ -67,8 +63,8 @@ def last_boxes(response: str) -> list[str]:
     """Return the last box and those before it that form one answer with it, each once; [] where there is none.
 
     Boxes form one answer on one line, or joined by "and", "or" or a comma, without the end of a sentence: a response
-    may not offer several, nor a number beside the box. Where the last box is never closed there is no answer, whatever
-    stands before it. Raises Touched where what stands beside the boxes makes another value of them, or denies them.
+    may not offer several. Where the last box is never closed there is no answer, whatever
+    stands before it. Raises Touched where what touches the boxes makes another value of them.
     """
     reply = without_thinking(response)
     last = max(reply.rfind(r"\boxed"), reply.rfind(r"\fbox"), 0)
@@ -109,8 +105,7 @@ def last_boxes(response: str) -> list[str]:
     answer = boxes[-joined:]
     if context.changes(text, answer[0][0], answer[-1][3]) or any(context.operand(text, brace) for brace in around):
         raise Touched
-    before, behind = context.offered(text, answer[0][0], answer[-1][3])
-    return list(dict.fromkeys([*before, *(text[box[1] : box[2]].strip() for box in answer), *behind]))
+    return list(dict.fromkeys(text[box[1] : box[2]].strip() for box in answer))
 
 
 def boxed(answer: str) -> str:

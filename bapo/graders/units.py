@@ -125,8 +125,6 @@ _DENIAL = re.compile(
     r"|^\W*[\^%#~&@✗✘❌-](?![^\W\d])",
     re.IGNORECASE,
 )
-#: Behind a box: what says that it is wrong or a guess.
-DENIES = re.compile(_any(_HEDGES_TEXT.replace("suppose", "").replace("instead", "") + _DENIED_TEXT), re.IGNORECASE)
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
 LABEL_DOUBT = re.compile(
     _any(f"{_HEDGES_TEXT} right correct answer")
@@ -194,15 +192,6 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
 def doubtful(latex: str) -> bool:
     """Return whether words deny or hedge what they stand beside: "is wrong", "or more", "if n is even"."""
     return _PLAIN_WORD.search(latex) is not None and _DOUBT.search(latex) is not None
-
-
-def rescales(word: str) -> bool:
-    """Return whether a word behind a number makes another of it: million, thirds, squared."""
-    word = word.lower()
-    stem = word.removesuffix("s")
-    return (
-        stem in _SCALES | _PARTS or word in _POWERS or stem in ("factorial", "plus", "minus", "divided", "multiplied")
-    )
 
 
 def _timed(words: list[str]) -> bool:

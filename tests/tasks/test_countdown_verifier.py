@@ -101,8 +101,7 @@ def test_large_hostile_texts_are_refused_by_their_length(text, form):
         ("<answer>12 / 3 * 7 - 4</answer> or <answer>12 +", ""),  # cut off: the last complete one counts
         ("the form <answer> <answer>12 / 3 * 7 - 4</answer>", ""),
         ("<answer>12 / 3 * 7 - 4</answer></think>", "no-answer"),
-        ("<answer>12 / 3 * 7 - 4</answer> is wrong", "no-answer"),
-        ("<answer>12 / 3 * 7 - 4</answer> is 24. 12 * 7 is wrong", ""),
+        ("<answer>12 / 3 * 7 - 4</answer> Checking: 12 / 3 * 7 - 4 = 24", ""),
         ("<think><answer>12 / 3 * 7 - 4</answer>", "unfinished-thinking"),
         ("12 / 3 * 7 - 4", "no-answer"),
         ("<answer>$12 / 3 * 7 - 4$</answer>", "bad-character"),

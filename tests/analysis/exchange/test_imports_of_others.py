@@ -119,7 +119,7 @@ OTHERS = {"step": 1, "critic/score/mean": 0.5, "critic/rewards/mean": 0.75}
         ("bom.jsonl", f"\ufeff{json.dumps(OTHERS)}", None, [1], [0.5], [], "1 steps"),
         ("lines.jsonl", LINES, None, [1, 2], [1.0, 0.0], [], ""),
         ("runs.csv", WANDB_RUNS, "b - reward", [1, 2], [0.5, 0.75], [], "there are also a - reward"),
-        ("cells.csv", "Step,reward\n1,0,5\n2\n\n3,0.5", None, [3], [0.5], ["row 1", "row 2"], "1 steps"),
+        ("cells.csv", "Step,reward\n1,0,5\n2\n\n3,0.5", None, [3], [0.5], ["row 1"], "1 steps"),
         ("trl.log", TRL_CONSOLE, None, [1, 2], [0.25, 0.75], ["line 3"], "the records are counted"),
         ("deep.log", "{'reward': " + "[" * 9000 + "\n{'reward': 1}", None, [1], [1.0], ["line 1"], "1 steps"),
         ("long.log", "{'reward': 1, '': '" + "x" * 1_000_000 + "'}\n{'reward': 1}", None, [1], [1.0], ["line 1"], ""),
