@@ -366,7 +366,7 @@ def problems(config):
         if identity.data_identity(config) != usual:
             files = [path for path, values in map(places.variants().get, model.split("+")[1:]) if "data" in values]
             file = [*files, places.file_of("setting", f"{SETTINGS.scale}_{task}")][0]
-            cure = "write data.of_model: true beside what changes them, so that they lie in a folder of its own"
+            cure = "write data.of_model: true beside what changes them, which puts them into the model's folder"
             raise UserError(f"{file}: model={model}: has other problems than {task} has here; {cure}")
     return str(places.data_directory(config) / "summary.json")
 

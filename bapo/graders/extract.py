@@ -45,7 +45,7 @@ def last_tagged(response: str) -> str | None:
     return None if start < 0 else reply[start + len("<answer>") : end]
 
 
-class Touched(Exception):
+class TouchedBox(Exception):
     """What touches the last box makes another value of it."""
 
 
@@ -54,7 +54,7 @@ def last_box(response: str) -> str | None:
 
     Of nested boxes the outermost counts. Boxes that are one answer (:func:`last_boxes`) are the list of them.
     """
-    with contextlib.suppress(Touched):
+    with contextlib.suppress(TouchedBox):
         return ", ".join(last_boxes(response)) or None
     return None
 
@@ -62,9 +62,9 @@ def last_box(response: str) -> str | None:
 def last_boxes(response: str) -> list[str]:
     """Return the last box and those before it that form one answer with it, each once; [] where there is none.
 
-    Boxes form one answer on one line, or joined by "and", "or" or a comma, without the end of a sentence: a response
-    may not offer several. Where the last box is never closed there is no answer, whatever
-    stands before it. Raises Touched where what touches the boxes makes another value of them.
+    Boxes form one answer on one line, or joined by "and", "or" or a comma, without the end of a sentence, or by words
+    such as "alternatively": a response may not offer several. Where the last box is never closed there is no answer,
+    whatever stands before it. Raises TouchedBox where what touches the boxes makes another value of them.
     """
     reply = without_thinking(response)
     last = max(reply.rfind(r"\boxed"), reply.rfind(r"\fbox"), 0)
@@ -104,7 +104,7 @@ def last_boxes(response: str) -> list[str]:
         joined += 1
     answer = boxes[-joined:]
     if context.changes(text, answer[0][0], answer[-1][3]) or any(context.operand(text, brace) for brace in around):
-        raise Touched
+        raise TouchedBox
     return list(dict.fromkeys(text[box[1] : box[2]].strip() for box in answer))
 
 

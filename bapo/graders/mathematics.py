@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from bapo.errors import UserError
 from bapo.graders import compare, forms, numbers, pool, size
-from bapo.graders.extract import Touched, last_boxes
+from bapo.graders.extract import TouchedBox, last_boxes
 from bapo.graders.normalise import closed, compact, normalise
 from bapo.graders.verdict import (
     DIFFERENT,
@@ -40,7 +40,7 @@ def grade(response: str, golds: Sequence[str]) -> Verdict:
     golds = check_golds(golds, "golds")
     try:
         boxes = last_boxes(response)
-    except Touched:
+    except TouchedBox:
         return Verdict(False, False, UNREADABLE)
     with pool.shared().one_verdict():
         verdict = judge(", ".join(boxes), golds)
