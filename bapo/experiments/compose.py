@@ -67,19 +67,24 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
     names = {"scale": scale, "task": task, "model": model, "method": method}
     config = compose_config([*(f"{group}={name}" for group, name in names.items() if name), *extra])
     config.seed = seed
-    for variant in (*model.split("+")[1:], *method.split("+")[1:]) if extra else ():
-        path, content = places.variants()[variant]
-        for override, key in product(extra, sorted(_keys(content))):
-            given = override.partition("=")[0]
-            if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
-                cure = f"leave it out, or edit {path}"
-                raise UserError(f"{override}: the variant '{variant}' of a run that is asked for sets {key}; {cure}")
+    require_unset((model, method), extra)
     for group, name in names.items():
         label = getattr(config, group).name
         if name and label != name:
             cure = f"must be {name}, as the file is called: a study's folders have the names of files"
             raise wrong(places.file_of(group, name), "name", label, cure)
     return config
+
+
+def require_unset(names: Sequence[str], overrides: Sequence[str]) -> None:
+    """Raise UserError where an override sets a key that a variant in these names of models and methods sets."""
+    for variant in (variant for name in names for variant in name.split("+")[1:]):
+        path, content = places.variants()[variant]
+        for override, key in product(overrides, sorted(_keys(content))):
+            given = override.partition("=")[0]
+            if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
+                cure = f"leave it out, or edit {path}"
+                raise UserError(f"{override}: the variant '{variant}' of a run that is asked for sets {key}; {cure}")
 
 
 # ------------------------------------------------------------------------------------------------ the layers
@@ -102,6 +107,8 @@ def _config_of(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
         for value in values:
             require_plain(value.partition("=")[2], value)
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
+            if config.models or config.task.methods:  # these layers lie below the command line
+                raise wrong(None, value, None, "gives values for names; set their keys themselves, as in train.steps=5")
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except YAMLError as error:

@@ -241,6 +241,11 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["method=bapo+rollouts+updates"], r"'rollouts' and 'updates' both set train\.budget\.like"),
         (["method=bapo+hard"], r"method=bapo\+hard: .*a variant of the model"),
         (["scale=paper", "model=qwen2.5-1.5b+matched"], r"base.iterations: .*matched.iterations"),
+        *(
+            ([f"{key}={{x: {{train: {{steps: 3}}}}}}"], f"^{key}=.*: gives values for names")
+            for key in ("models", "task.methods")
+        ),
+        (["models.qwen2-112k.train.steps=3"], "^models.qwen2-112k.train.steps=3: gives values for names"),
         (["train.stesp=3"], r"train.stesp: no such key \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
         (["train.betas=[0.9"], r"^train.betas=\[0.9: "),
         *(([f"seed={n}"], f"^seed={n}: .*a first 0 and colons") for n in ("010", "0_1", "-010", "1:30", "0x10")),
