@@ -80,7 +80,9 @@ def command(
     words = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(file)]
     words += ["--workflow-profile", str(_profile(profile)), *options]
     values = settings.model_dump(exclude_unset=True, exclude_none=True)
-    pairs = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    # Snakemake takes quotes off the ends of a value: between spaces those of a text stay
+    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
+    pairs = [f"{key}= {text} " if text.startswith('"') else f"{key}={text}" for key, text in texts.items()]
     return [*words, *(["--config", *pairs] if pairs else [])]
 
 

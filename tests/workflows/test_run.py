@@ -7,13 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from snakemake.cli import parse_config
 from support.paths import ROOT
 from support.workflow import dry_run
 
 import bapo.__main__
 from bapo import run
 from bapo.errors import UserError
-from bapo.experiments.settings import Settings
+from bapo.experiments.settings import Settings, read_settings
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,18 @@ def test_words_become_a_command(monkeypatch: pytest.MonkeyPatch, words: str, wan
     executed: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda program, given: executed.append(given))
     assert bapo.__main__.main([*["run"] * (not words.startswith("demo")), *words.split()]) == 0
-    made = [" ".join(word.split()).replace(", ", ",") for word in executed[0][3:]]
+    made = [" ".join(word.split()).replace(", ", ",").replace("= ", "=") for word in executed[0][3:]]
     at, default = made.index("--snakefile"), str(ROOT / "workflows" / "profiles" / "default")
     assert made[:at] + made[at + 2 :] == [word.replace("DEFAULT", default) for word in wanted.split()]
+
+
+@pytest.mark.parametrize(
+    "folder", ["a b", r"a\b", r"a\ b", 'a"b"', "'a'", "a #b", "a: b", "1", "null", "[x", "$(touch x)"]
+)
+def test_snakemake_reads_the_folder_that_was_asked_for(folder: str) -> None:
+    words = run.command([], Settings(results=folder, seeds=(1, 2)))
+    read = read_settings(parse_config(words[words.index("--config") + 1 :]))
+    assert (read.results, read.seeds) == (folder, (1, 2))
 
 
 def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

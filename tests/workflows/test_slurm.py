@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import pytest
 from support.paths import ROOT
-from support.workflow import GPU_PYTHON, PATIENCE, environment
+from support.workflow import PATIENCE, environment
 from support.world import TINY
 
 SLURM = Path("/etc/slurm/slurm.conf")
@@ -302,8 +302,12 @@ def test_a_run_longer_than_its_jobs(slurm: Path) -> None:
     seen.mkdir(parents=True)
     few = ("train.steps=2", "base.iterations=20", "evaluation.samples=2")
     short = small(*few, "checkpoint.job_minutes=0.17")  # ten seconds are for its end
+    script = folder / r"a\b c'd$(touch e)" / "gpu_python.py"  # no shell between here and the job reads it
+    script.parent.mkdir()
+    script.symlink_to(ROOT / "tests" / "support" / "gpu_python.py")
+    gpu_python = json.dumps([sys.executable, str(script)])
     target = "results/smoke/countdown/qwen2-112k/grpo/seed1/eval/summary.json"
-    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={GPU_PYTHON}", f"set={short}")
+    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={gpu_python}", f"set={short}")
     words = (*PROFILE, "--retries", "6", target, "--config", *settings)
     assert end(snakemake(folder, *words, PRETENDED=str(seen)), folder) == 0, (folder / "run.log").read_text()[-3000:]
     jobs_seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(seen.glob("*.json"))]
