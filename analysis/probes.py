@@ -104,7 +104,7 @@ def read(block: Block, method: str, study: StudyFile, probed: str = "train", pro
         frame = frame[(frame["set"] == probed) & frame["prompt_id"].str.contains(prompts)]
         if frame.empty:
             raise NotRecorded(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
-        frames[cell.seed] = reading.rectangle(frame, "prompt_id", "step", "correct", cell.run / PROBE, study)
+        (frames[cell.seed],) = reading.rectangles(frame, "prompt_id", "step", ["correct"], cell.run / PROBE, study)
         samples = max(samples, int(frame["samples"].max()))
     return Probes.of(frames, samples)
 

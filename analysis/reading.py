@@ -157,26 +157,29 @@ def kinds(study: StudyFile, only_known: bool = False) -> dict[str, list[Block]]:
     return blocks
 
 
-def rectangle(frame: pd.DataFrame, rows: str, columns: str, values: str, path: Path, study: StudyFile) -> pd.DataFrame:
-    """Return a column of a long table as a rectangle.
+def rectangles(
+    frame: pd.DataFrame, rows: str, columns: str, values: Sequence[str], path: Path, study: StudyFile
+) -> list[pd.DataFrame]:
+    """Return each of some columns of a long table as a rectangle.
 
     Args:
         frame: the table.
-        rows: the column whose values name the rectangle's rows.
-        columns: the column whose values name its columns.
-        values: the column that fills it.
+        rows: the column whose values name the rectangles' rows.
+        columns: the column whose values name their columns.
+        values: the columns that fill them.
         path: the table's file, for errors.
         study: whose command an error names.
 
     Raises UserError where the table is empty, or a cell is missing or doubled.
     """
     (row_of, names), (column_of, others) = (pd.factorize(frame[name], sort=True) for name in (rows, columns))
-    cell_of, filled = row_of * len(others) + column_of, frame[values].to_numpy()  # pivot takes twice as long
-    once = np.array_equal(np.sort(cell_of), np.arange(len(names) * len(others)))
-    if frame.empty or not once or pd.isna(filled).any():
+    shape, cell_of = (len(names), len(others)), row_of * len(others) + column_of
+    order = np.argsort(cell_of)  # pivot takes twice as long
+    once = np.array_equal(cell_of[order], np.arange(len(names) * len(others)))
+    if frame.empty or not once or frame[list(values)].isna().any(axis=None):
         raise _damaged(path.parent, f"{path}: every {rows} must be there with every {columns} once", study)
-    wide = filled[np.argsort(cell_of)].reshape(len(names), len(others))
-    return pd.DataFrame(wide, pd.Index(names, name=rows), pd.Index(others, name=columns))
+    axes = pd.Index(names, name=rows), pd.Index(others, name=columns)
+    return [pd.DataFrame(frame[name].to_numpy()[order].reshape(shape), *axes) for name in values]
 
 
 def evaluations(cells: Sequence[StudyRun | Base], benchmark: str, study: StudyFile) -> Outcomes:
@@ -186,7 +189,7 @@ def evaluations(cells: Sequence[StudyRun | Base], benchmark: str, study: StudyFi
     """
     read = []
     for path, frame in _tables(cells, f"eval/{benchmark}", ["problem_id", "sample", "correct", "parsed"], study):
-        wide = [rectangle(frame, "problem_id", "sample", name, path, study) for name in ("correct", "parsed")]
+        wide = rectangles(frame, "problem_id", "sample", ("correct", "parsed"), path, study)
         read.append(Outcomes(tuple(map(str, wide[0].index)), *(w.to_numpy(np.uint8) for w in wide)))
     _require_alike(cells, [(o.problems, o.samples) for o in read], f"eval/{benchmark}.parquet", study)
     return Outcomes(read[0].problems, *(np.stack([getattr(o, name) for o in read]) for name in ("correct", "parsed")))
@@ -199,7 +202,7 @@ def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve
     """
     read, samples = [], set[int]()
     for path, frame in _tables(cells, f"curve/{benchmark}", ["step", "problem_id", "correct", "samples"], study):
-        read.append(rectangle(frame, "step", "problem_id", "correct", path, study))
+        read += rectangles(frame, "step", "problem_id", ["correct"], path, study)
         samples |= {*frame["samples"]}
     _require_alike(cells, [tuple(f.columns) for f in read], f"curve/{benchmark}.parquet", study)
     common = sorted(set.intersection(*(set(f.index) for f in read)))

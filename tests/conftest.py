@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +35,11 @@ LONG = ("test_verl_runs.py", "test_pocket.py", "test_end_to_end.py", "test_watch
 
 #: folders and files whose tests share what takes minutes to make: one worker has them
 TOGETHER = ("tests/engines/verl/", "tests/workflows/test_pocket.py")
-#: whose tests share what is made of one study's evidence: one worker has those of a study, which their ids begin with
-OF_STUDIES = "tests/docs/test_tables_of_pages.py::test_a_table_is_what_its_evidence_gives["
+#: tests that share what is made of one study's evidence: one worker has those of a study, which their ids begin with
+OF_STUDIES = re.compile(
+    r"tests/docs/test_(?:tables_of_pages.py::test_a_table_is_what_its_evidence_gives|"
+    r"numbers_of_sentences.py::test_a_number_of_a_sentence_stands_in_a_table)\[(\w+/\w+), "
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,8 +49,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(OF_STUDIES):
-                return nodeid.partition(",")[0]
+            if study := OF_STUDIES.match(nodeid):
+                return study[1]
             return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
 
     return Together(config, log) if config.getvalue("dist") == "loadgroup" else None

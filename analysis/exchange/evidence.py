@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -339,9 +340,9 @@ def unpack(file: Path, out: Path) -> Path:
         files.write_json(path, summary, durable=False)
     for table, rows in tables.items():
         for name, frame in rows.groupby("path", sort=False):
-            path, frame = home / str(name), frame.drop(columns="path").reset_index(drop=True)
-            files.write_parquet(path, _samples(frame) if table == "eval" else frame, durable=False)
-            written.add(path)
+            frame = _samples(frame) if table == "eval" else frame.drop(columns="path")
+            files.write_parquet(home / str(name), frame, durable=False)
+            written.add(home / str(name))
     for path in texts.keys() - summaries:
         files.write_text(path, texts[path], durable=False)
     for path, summary in summaries.items():
@@ -389,7 +390,8 @@ def _joined(folder: Path, name: str) -> Path:
 
 def _samples(counts: pd.DataFrame) -> pd.DataFrame:
     """Return a row a sample with the counts of :func:`_counts`; a problem's first samples are the correct ones."""
-    rows = counts.loc[counts.index.repeat(counts["samples"])]
-    sample = rows.groupby(level=0).cumcount()
-    rows = rows.assign(sample=sample, correct=sample < rows["correct"], parsed=sample < rows["parsed"])
-    return rows[["problem_id", "sample", "correct", "parsed"]].reset_index(drop=True)
+    samples = counts["samples"].to_numpy()
+    row = np.repeat(np.arange(len(counts)), samples)
+    sample = np.arange(len(row)) - (samples.cumsum() - samples)[row]
+    outcomes = {name: sample < counts[name].to_numpy()[row] for name in ("correct", "parsed")}
+    return pd.DataFrame({"problem_id": counts["problem_id"].array.take(row), "sample": sample, **outcomes})

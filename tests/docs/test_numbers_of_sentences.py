@@ -69,7 +69,10 @@ def of_rows(file: Path) -> set[str]:
 
 
 PARAGRAPHS = [p for page in PAGES for p in paragraphs(page)]
-MARKED = [pytest.param(p, marks=[pytest.mark.slow] * bool(p.sources), id=str(p)) for p in PARAGRAPHS]
+MARKED = [
+    pytest.param(p, marks=[pytest.mark.slow] * bool(p.sources), id=", ".join([*(s for s, _ in p.sources[:1]), str(p)]))
+    for p in PARAGRAPHS
+]
 LISTED = set(WITHOUT.read_text(encoding="utf-8").splitlines())
 
 
