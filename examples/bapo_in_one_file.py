@@ -62,7 +62,8 @@ def loss(log_pi: Tensor, entropy: Tensor, log_alpha: Tensor, advantage: Tensor, 
     sampled it: alpha for X1, pi_theta_t for X2, alpha_B for X3. advantage [N]. entropy, mask [N, RESPONSE]: 0 behind y.
     """
     a = advantage[:, None]
-    rho = torch.exp(log_pi - log_alpha)  # the ratios below equation 3
+    # choice: a ratio of each token, as in equation 1; those below equation 3 are of whole responses
+    rho = torch.exp(log_pi - log_alpha)
     # choice: equation 3 has no clip; equation 1's is taken, as Algorithm 1 extends "any GRPO-like RLVR algorithm"
     objective = torch.minimum(rho * a, rho.clamp(1 - epsilon, 1 + epsilon) * a)  # equation 1
     # choice: the authors' framework (verl) limits how much one token with a negative advantage can weigh
@@ -107,7 +108,7 @@ def build_batch(
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
 ) -> tuple[list[Group], list[Group], list[Group]]:
-    """Return X1, X2 and X3, and update both buffers in place: lines 8 to 19 of Algorithm 1."""
+    """Return X1, X2 and X3, and update both buffers in place: lines 8 to 16 and 19 of Algorithm 1."""
     # choice: r_tot, the "global average performance", is the mean reward of this step
     r_tot = sum(g.mu for g in X_on) / len(X_on)
     # choice: as printed, c2 and c3 rise with r_tot, although the sentence before says "from easier to harder"
@@ -119,7 +120,7 @@ def build_batch(
 
     X2: list[Group] = []  # line 12
     if t % m == 0:  # line 13
-        oldest = list(B_bad.values())[: B // 2]  # Table 3: at most 128 of 256
+        oldest = list(B_bad.values())[: B // 2]  # choice: the oldest; Table 3 says at most 128 of 256
         for g in rollout(pi, tokenizer, oldest, t):  # line 14, with the current policy pi_theta_t
             if c1 < g.mu < 1:  # equation 6. choice: equation 5 would admit mu = 1, which has no advantage
                 X2.append(g)

@@ -18,7 +18,7 @@ from bapo.methods.base import KL, Batch, Method, MethodConfig, Phase, Sampler, S
 
 Span = Annotated[list[Share], Field(min_length=2, max_length=2)]  # [low, high]
 Groups = list[Group]
-NO_SIGNAL = "no signal in X1"  #: why a fresh group is not trained on
+LEFT_OUT = "left out of X1"  #: why a fresh group is not trained on
 
 
 class BAPOConfig(MethodConfig):
@@ -38,7 +38,7 @@ class BAPOConfig(MethodConfig):
     c3_range: Span = Field([0.25, 0.625])  # and c3, its upper end
     #: rising with r_tot, as printed; falling: "from easier to harder", the sentence above eq. 8
     threshold_direction: Literal["rising", "falling"] = "rising"
-    #: r_tot: mean reward of this batch, or its moving average
+    #: r_tot: mean reward of the step's new responses, before X1's filter, or its moving average
     average_reward: Literal["batch", "moving-average"] = "batch"
     average_decay: float = Field(0.9, ge=0, lt=1)  # for moving-average
 
@@ -71,8 +71,8 @@ class BAPOConfig(MethodConfig):
     high_capacity: PositiveInt | None = None  # groups in B_high; None: the age limit alone
     #: Algorithm 1, line 9; informative: any 0 < mu < 1
     high_admission: Literal["thresholds", "informative"] = "thresholds"
-    #: Algorithm 1, line 19 adds "D_t" to B. Of the step's groups only X2's are not in a buffer by then (lines 8 and 9
-    #: store the fresh ones): they enter B_high, where they pass its admission
+    #: Algorithm 1, line 19 adds "D_t" to B. Lines 8 and 9 have stored the fresh groups that a buffer admits, so D_t is
+    #: taken to be X2's groups, as the authors' code does: they enter B_high, where they pass its admission
     store_promoted: bool = True
     #: which of B_high: current: with mu in this step's [c2, c3] (eq. 5, line 16); none: all of it (eq. 7 by itself)
     x3_filter: Literal["current", "none"] = "current"
@@ -134,7 +134,7 @@ class BAPO(Method):
         return due(step, self.config.v, self.config.sync_phase)
 
     def build_batch(self, step: int, fresh: Groups, sampler: Sampler) -> Batch:
-        """Apply Algorithm 1, lines 8-19. |X1| + |X2| may exceed B when many hard prompts improve at once."""
+        """Apply Algorithm 1, lines 8 to 17 and 19. |X1| + |X2| may exceed B when many hard prompts improve at once."""
         c2, c3 = self.thresholds(fresh)  # eq. 8
         self.high.drop_stale(step)
         if self.config.stored_first:
@@ -159,7 +159,7 @@ class BAPO(Method):
             metrics: further numbers of the step
         """
         x1_ids = {id(g) for g in x1}
-        rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in x1_ids]
+        rejected = [(g, LEFT_OUT) for g in fresh if id(g) not in x1_ids]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
         metrics |= {"r_tot": self.average_reward or 0.0, "reevaluated_prompts": len(x2) + len(failed)}
         metrics |= {"bad_buffer": len(self.bad), "high_buffer": len(self.high)}
