@@ -175,8 +175,8 @@ class VerlStepSampler(StepSampler):
         workers.act_as(DELAYED if delayed else CURRENT)
         scores, _ = self._score(groups)
         workers.act_as(CURRENT)
-        samples = [g.samples for g in groups]
-        values = np.concatenate([np.abs(s.logprobs - scored)[s.mask] for s, scored in zip(samples, scores, strict=True)])
+        pairs = [(g.samples, logprobs) for g, logprobs in zip(groups, scores, strict=True)]
+        values = np.concatenate([np.abs(s.logprobs - logprobs)[s.mask] for s, logprobs in pairs])
         return {"mismatch_mean": float(values.mean()), "mismatch_max": float(values.max())}
 
     def _score(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
