@@ -112,9 +112,7 @@ def read(schema: Callable[..., Kind], content: object, file: Path | str | None, 
         raise refused(error, file, field) from None
 
 
-@lru_cache(maxsize=64)
-def _adapter(schema: type) -> TypeAdapter[Any]:
-    return TypeAdapter(schema)
+_adapter = lru_cache(maxsize=64)(TypeAdapter[Any])
 
 
 #: phrases of pydantic -> those for YAML

@@ -181,6 +181,21 @@ def _strengths(blocks: Sequence[Block], study: StudyFile) -> dict[int, float]:
     return strengths
 
 
+def _by_test(row: Row) -> dict[str, str]:
+    tests = [test for test in TITLES if f"p_{test}" in row]
+    return {TITLES[test]: cell(row, test) for test in tests} | {f"By all {COUNTS[len(tests)]}": row["verdict"]}
+
+
+def _by_angles(row: Row) -> dict[str, str]:
+    cells = {"Two angles": row["combinations"], "Problems": row["problems"], "They bring": text.signed(row["brought"])}
+    return cells | {"Without them": text.change(*text.ends(row, "without"))}
+
+
+def _by_half(row: Row) -> dict[str, str]:
+    cells = {f"{name.title()} half": text.change(*text.ends(row, name)) for name in ("weaker", "stronger")}
+    return cells | {"p of their difference": text.p_number(row["p_halves"])}
+
+
 def write(study: StudyFile, out: Path) -> list[Path]:
     """Write specifications_STUDY.csv, .md and .tex. Raises UserError as :func:`compare`."""
     numbers, tables = [], []
@@ -193,40 +208,11 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         for column, rows in compare(block, study, strengths).items():
             numbers += rows
             minus = f"{column}, minus {block.plain_title(study.reference)}"
-            cells = [
-                {
-                    "Row": row["title"].lstrip("+"),
-                    minus: text.signed(row["paired"]),
-                    **{TITLES[t]: cell(row, t) for t in TITLES if f"p_{t}" in row},
-                    f"By all {COUNTS[sum(f'p_{t}' in row for t in TITLES)]}": row["verdict"],
-                }
-                for row in rows
-            ]
-            tables.append(Table.of(f"{block.title}: {column}", cells))
-            if without := [
-                {
-                    "Row": row["title"].lstrip("+"),
-                    minus: text.signed(row["paired"]),
-                    "Two angles": row["combinations"],
-                    "Problems": row["problems"],
-                    "They bring": text.signed(row["brought"]),
-                    "Without them": text.change(*text.ends(row, "without")),
-                }
-                for row in rows
-                if "without" in row
-            ]:
-                tables.append(Table.of(f"{block.title}: {column}, by angles", without))
-            if halves := [
-                {
-                    "Row": row["title"].lstrip("+"),
-                    minus: text.signed(row["paired"]),
-                    **{f"{name.title()} half": text.change(*text.ends(row, name)) for name in ("weaker", "stronger")},
-                    "p of their difference": text.p_number(row["p_halves"]),
-                }
-                for row in rows
-                if "p_halves" in row
-            ]:
-                tables.append(Table.of(f"{block.title}: {column}, by base model", halves))
+            every = [({"Row": r["title"].lstrip("+"), minus: text.signed(r["paired"])}, r) for r in rows]
+            of_page = {"": [start | _by_test(row) for start, row in every]}
+            of_page[", by angles"] = [start | _by_angles(row) for start, row in every if "without" in row]
+            of_page[", by base model"] = [start | _by_half(row) for start, row in every if "p_halves" in row]
+            tables += [Table.of(f"{block.title}: {column}{name}", lines) for name, lines in of_page.items() if lines]
     notes = text.words(SPECIFICATIONS, level=LEVEL)
     notes += text.words("specifications_of_bases") if any(strengths is not None for _, strengths in blocks) else []
     notes += text.words("specifications_of_angles") if any("p_angles" in row for row in numbers) else []

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-
-from bapo.algorithm.rollouts import REPLAYED, Group, Prompt, Samples
+from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 
 
 class Buffer(Protocol):
@@ -124,12 +122,5 @@ class ResponseCache:
 
 def merge(groups: list[Group]) -> Group:
     """Join several single responses to the same prompt into one replayed group."""
-    first = groups[0]
-    return Group(
-        prompt=first.prompt,
-        rewards=np.concatenate([g.rewards for g in groups]),
-        step=min(g.step for g in groups),
-        version=min(g.version for g in groups),
-        samples=Samples.concatenate([g.samples for g in groups]),
-        origin=REPLAYED,
-    )
+    step, version = min(g.step for g in groups), min(g.version for g in groups)
+    return replace(groups[0].with_responses_of(groups), step=step, version=version, origin=REPLAYED)

@@ -42,6 +42,11 @@ class Samples:
     logprobs: np.ndarray
     rows: tuple[str, ...] = ()
 
+    @property
+    def mask(self) -> np.ndarray:
+        """Mark the tokens that are no padding, bool [G, T]."""
+        return np.arange(self.tokens.shape[1]) < self.lengths[:, None]
+
     def select(self, index: Sequence[int] | np.ndarray) -> Samples:
         i = np.asarray(index, dtype=np.int64)
         return Samples(self.tokens[i], self.lengths[i], self.logprobs[i])
@@ -153,6 +158,11 @@ class Group:
         names = ("off_policy", "unfinished", "earlier", "step_logprobs")
         marks = {name: mark[i] for name in names if (mark := getattr(self, name)) is not None}
         return replace(self, rewards=self.rewards[i], samples=self.samples.select(i), **marks)
+
+    def with_responses_of(self, parts: Sequence[Group]) -> Group:
+        """Return the group with the responses of ``parts``, in order, in the place of its own."""
+        rewards = np.concatenate([part.rewards for part in parts])
+        return replace(self, rewards=rewards, samples=Samples.concatenate([part.samples for part in parts]))
 
 
 def between(value: float, low: float, high: float, tolerance: float = 1e-6) -> bool:

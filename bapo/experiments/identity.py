@@ -44,17 +44,12 @@ def _numbers(node: object) -> object:
 
 def meaning(node: BaseModel, identity: str) -> Json:
     """Return the values of a part of the configuration that belong to an identity: "data", "documents", "run", ..."""
+    fields = type(node).model_fields
     names = [name for name, only in _marks(type(node)).items() if only is None or identity in only]
-    defaults = _where_set(type(node))
     values = {name: getattr(node, name) for name in names}
-    values = {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+    defaults = [n for n in names if WhereSet in fields[n].metadata and values[n] == fields[n].default]
+    values = {name: value for name, value in values.items() if name not in defaults}
     return {k: meaning(v, identity) if isinstance(v, BaseModel) else plain(v) for k, v in values.items()}
-
-
-@cache
-def _where_set(schema: type[BaseModel]) -> dict[str, object]:
-    """Return the defaults of the fields that only count where they have another value."""
-    return {name: field.default for name, field in schema.model_fields.items() if WhereSet in field.metadata}
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
-from bapo.algorithm.rollouts import Group, Samples
+from bapo.algorithm.rollouts import Group
 from bapo.methods.base import Batch, Method, Sampler, WithoutKL
 
 
@@ -58,9 +58,4 @@ class ARPO(Method):
         if not responses:
             return group
         response, rest = responses[rng.integers(len(responses))], group.select(range(1, group.size))
-        return replace(
-            group,
-            rewards=np.concatenate([response.rewards, rest.rewards]),
-            samples=Samples.concatenate([response.samples, rest.samples]),
-            off_policy=np.arange(group.size) == 0,
-        )
+        return replace(group.with_responses_of([response, rest]), off_policy=np.arange(group.size) == 0)

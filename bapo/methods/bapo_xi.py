@@ -73,7 +73,7 @@ class BAPOXi(GRPOStale):
         """Return the number of moves, and metrics. log_ratios: log r of each group, float32 [G, T]."""
         c, limit = self.config, losses.LOG_RATIO_LIMIT
         ratios = np.exp(
-            np.concatenate([r[inside(g)] for g, r in zip(groups, log_ratios, strict=True)]).clip(-limit, limit)
+            np.concatenate([r[g.samples.mask] for g, r in zip(groups, log_ratios, strict=True)]).clip(-limit, limit)
         )
         values = np.concatenate([np.repeat(self.advantages(g), g.samples.lengths) for g in groups])
         positive, negative = values.clip(min=0), -values.clip(max=0)
@@ -89,8 +89,3 @@ class BAPOXi(GRPOStale):
     def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         low, high = self.clip(inputs.phase)
         return losses.clipped_surrogate(ratio, inputs.advantages[:, None], low, high, self.config.dual_clip)
-
-
-def inside(group: Group) -> np.ndarray:
-    """Mark the tokens of each response, bool [G, T]."""
-    return np.arange(group.samples.tokens.shape[1]) < group.samples.lengths[:, None]

@@ -255,6 +255,8 @@ class Method:
     keeps_step_logprobs: bool = False
     #: whether the loss decides on all rows of a micro-batch together, so that train.micro_batch_size changes numbers
     judges_micro_batches: bool = False
+    #: whether the KL also covers the responses that ``second_part`` marks
+    kl_of_second_part: bool = True
     saved: tuple[str, ...] = ()  #: attributes, plain data, that a resumed run needs
 
     def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
@@ -480,7 +482,8 @@ class Method:
         """
         other = inputs.behaviour_logprobs if self.config.kl_to == "rollout" else inputs.reference_logprobs
         assert other is not None
-        return losses.low_variance_kl(inputs.logprobs, other)
+        kl = losses.low_variance_kl(inputs.logprobs, other)
+        return kl if self.kl_of_second_part else kl.masked_fill(inputs.second_part[:, None], 0.0)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Reduce token losses to the scalar.
@@ -521,10 +524,11 @@ class Method:
         return seeds.generator(self.seed, purpose, step)
 
     @staticmethod
-    def replayed(groups: list[Group]) -> list[Group]:
+    def replayed(groups: list[Group], step: int | None = None) -> list[Group]:
         """Return copies that the tables of a run count as replayed.
 
         Args:
             groups: of a buffer
+            step: whose groups are returned as they are; None: all were sampled before
         """
-        return [g.as_origin(REPLAYED) for g in groups]
+        return [g if g.step == step else g.as_origin(REPLAYED) for g in groups]

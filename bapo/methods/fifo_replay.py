@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler, draw_groups
 
 
@@ -51,7 +51,5 @@ class FIFOReplay(Method):
         self.kept = [*self.kept, *fresh][-self.config.horizon * self.generated :]
         count = min(self.batch_size, len(self.kept))
         groups = draw_groups(self.kept, count, self.random("fifo replay", step))
-        return Batch(
-            [g.as_origin(FRESH if g.step == step else REPLAYED) for g in groups],
-            metrics={"replay_buffer": len(self.kept), "replay_age": float(np.mean([step - g.step for g in groups]))},
-        )
+        age = float(np.mean([step - g.step for g in groups]))
+        return Batch(self.replayed(groups, step), metrics={"replay_buffer": len(self.kept), "replay_age": age})

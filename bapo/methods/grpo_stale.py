@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, WithoutKL
 
 
@@ -38,6 +38,4 @@ class GRPOStale(Method):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         self.kept += fresh
         batch, self.kept = self.kept[: self.batch_size], self.kept[self.batch_size :]
-        return Batch(
-            [g.as_origin(FRESH if g.step == step else REPLAYED) for g in batch], metrics={"queue": len(self.kept)}
-        )
+        return Batch(self.replayed(batch, step), metrics={"queue": len(self.kept)})

@@ -69,6 +69,7 @@ class RePO(Method):
     summary = "a cache of 16 responses per prompt; four strategies of retrieval (`method.strategy`)"
     source = "Li et al. 2506.09340; SihengLi99/RePO"
     cost = "1 x rollouts, up to 2 x trained responses"
+    kl_of_second_part = False
 
     def __init__(self, config: RePOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
@@ -85,10 +86,6 @@ class RePO(Method):
             return None
         rewards = np.array([g.rewards[0] for g in cached])
         return merge([cached[i] for i in choose(rewards, self.config.replays, self.config.strategy)])
-
-    def divergence(self, inputs: LossInputs) -> Tensor:
-        """Restrict the KL to fresh samples."""
-        return super().divergence(inputs).masked_fill(inputs.second_part[:, None], 0.0)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Return on + weight * off, each averaged over its sequences."""

@@ -127,6 +127,12 @@ def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, Json]:
     return {n: {"sha256": sha256(folder / n), "bytes": (folder / n).stat().st_size} for n in names}
 
 
+def write_checksums(folder: Path, durable: bool = True) -> None:
+    """Write the fingerprints of all files below a checkpoint's folder, which completes it. durable: as in atomic."""
+    names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
+    write_json(folder / CHECKSUMS, fingerprints(folder, names), durable)
+
+
 def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
     """Compare files with their fingerprints. Returns a sentence for each that is missing, truncated or different."""
     paths = {folder / name: fingerprint for name, fingerprint in files.items()}

@@ -28,10 +28,10 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, Tensor], list[Json]]:
     if not groups:
         return {"empty": torch.zeros(1)}, []
     samples = [g.samples for g in groups]
-    real = [np.arange(s.tokens.shape[1]) < s.lengths[:, None] for s in samples]
+    real = [s.mask for s in samples]
     parts = {
-        "tokens": [s.tokens[r] for s, r in zip(samples, real, strict=True)],
-        "logprobs": [s.logprobs[r] for s, r in zip(samples, real, strict=True)],
+        "tokens": [s.tokens[s.mask] for s in samples],
+        "logprobs": [s.logprobs[s.mask] for s in samples],
         "lengths": [s.lengths for s in samples],
         "rewards": [g.rewards for g in groups],
     }

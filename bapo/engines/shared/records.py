@@ -16,10 +16,12 @@ from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.engines.shared.costs import StepCosts
 from bapo.errors import UserError
 from bapo.experiments import budgets
+from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
-from bapo.store import columns
+from bapo.store import columns, files
 from bapo.store.files import GROUPS, STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
+from bapo.store.provenance import start_manifest
 
 #: fields of ``StepCosts`` that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
@@ -221,6 +223,17 @@ def model_steps(run: Path) -> list[int]:
     """Return the steps that have a :func:`model_folder`, newest first. Folders of other names do not count."""
     names = [p.name.removeprefix("step_") for p in (run / "checkpoints").glob("step_*")]
     return sorted((int(name) for name in names if re.fullmatch("[0-9]{6}|[1-9][0-9]{6,}", name)), reverse=True)
+
+
+def begin(config: Config, folder: Path, identity: str, **facts: object) -> Json:
+    """Write the configuration and the manifest of a run that starts or resumes, and return the manifest.
+
+    folder, identity: the run's; facts: further entries of the manifest.
+    """
+    identities = {"data_identity": data_identity(config), "base_identity": base_identity(config)}
+    manifest = start_manifest(folder, identity, **identities, seed=config.seed, **facts)
+    files.write_text(folder / files.CONFIG, config.yaml())
+    return manifest
 
 
 def copy_tables(checkpoint: Path, run: Path) -> None:

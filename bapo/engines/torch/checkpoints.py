@@ -86,8 +86,7 @@ def save(
         save_file(tensors, trainer / "groups.safetensors")
         write_json(trainer / STATE, {**state, "groups": entries}, durable=False)
         recorder.write(trainer, durable=False)
-        names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
-        write_json(temporary / CHECKSUMS, fingerprints(temporary, names), durable=False)
+        files.write_checksums(temporary, durable=False)
         for path in (*temporary.rglob("*"), temporary):
             sync(path)
         if target.exists():

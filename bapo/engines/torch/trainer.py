@@ -26,16 +26,16 @@ from bapo.engines.torch.rollout import ResponseGenerator
 from bapo.engines.torch.step_sampler import TorchStepSampler
 from bapo.errors import Interrupted, UserError
 from bapo.experiments import budgets
-from bapo.experiments.identity import base_identity, data_identity, probe_identity
+from bapo.experiments.identity import probe_identity
 from bapo.experiments.places import base_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import allocation
 from bapo.processes import stop_requests
 from bapo.store import files
-from bapo.store.files import CONFIG, PROBE, STEPS, SUMMARY, Json, write_json, write_text
+from bapo.store.files import PROBE, STEPS, SUMMARY, Json, write_json
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress, Tracking
-from bapo.store.provenance import end_manifest, start_manifest
+from bapo.store.provenance import end_manifest
 from bapo.tasks.job import data_folder
 
 if TYPE_CHECKING:
@@ -105,17 +105,8 @@ class Trainer:
     def run(self) -> Json:
         """Take the steps left; return the summary. Raises Interrupted where it stops early, after a checkpoint."""
         config = self.config
-        manifest = start_manifest(
-            self.folder,
-            self.identity,
-            data_identity=data_identity(config),
-            base_identity=base_identity(config),
-            seed=config.seed,
-            device=str(self.device),
-            threads=config.threads,
-            parameters=self.parameters,
-        )
-        write_text(self.folder / CONFIG, config.yaml())
+        facts: Json = {"device": str(self.device), "threads": config.threads, "parameters": self.parameters}
+        manifest = records.begin(config, self.folder, self.identity, **facts)
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.recorder.budget.most, self.step)
         tracker = Tracking(config, self.folder, self.identity, self.recorder.rows[STEPS])

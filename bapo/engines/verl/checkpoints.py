@@ -13,7 +13,7 @@ from pathlib import Path
 from bapo.engines.shared.records import model_folder, model_steps
 from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
-from bapo.store.files import CHECKSUMS, fingerprints, newest_intact, read_json, write_json, write_text
+from bapo.store.files import CHECKSUMS, newest_intact, read_json, write_checksums, write_json, write_text
 
 #: verl's file with the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -48,12 +48,6 @@ def choose(root: Path) -> int | None:
     step = folder.name.removeprefix(PREFIX)
     write_text(root / TRACKER, step)
     return int(step)
-
-
-def write_checksums(folder: Path) -> None:
-    """Write the fingerprints of all files below ``folder``, which completes the checkpoint."""
-    names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
-    write_json(folder / CHECKSUMS, fingerprints(folder, names))
 
 
 def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:

@@ -21,15 +21,14 @@ from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, memory, verl_config
 from bapo.errors import Interrupted, JobFailed, UserError, require_extra
 from bapo.experiments import budgets
-from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
 from bapo.experiments.schema import STATES, Config
 from bapo.gpu import allocation, environment
 from bapo.gpu import devices as gpus
 from bapo.processes import stop_requests
-from bapo.store.files import CONFIG, SUMMARY, Json, read_json, write_json, write_text
+from bapo.store.files import SUMMARY, Json, read_json, write_json
 from bapo.store.lock import locked, set_aside
-from bapo.store.provenance import end_manifest, start_manifest
+from bapo.store.provenance import end_manifest
 from bapo.tasks.job import data_folder
 from bapo.validate import wrong
 
@@ -177,16 +176,7 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
 
     device: "cpu" or "cuda"; start: the folder of the model that training starts from; work: a temporary folder.
     """
-    manifest = start_manifest(
-        folder,
-        identity,
-        data_identity=data_identity(config),
-        base_identity=base_identity(config),
-        seed=config.seed,
-        device=device,
-        engine="verl",
-    )
-    write_text(folder / CONFIG, config.yaml())
+    manifest = records.begin(config, folder, identity, device=device, engine="verl")
     verl = verl_config.resolve(config, device, start)
     if device == "cuda":
         ray_init = verl.ray_kwargs.ray_init  # verl.overrides may leave the size or the place to Ray

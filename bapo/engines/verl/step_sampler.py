@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import transfer_queue as tq
@@ -21,7 +21,7 @@ from bapo.engines.shared.batch_tensors import ResponsePlace, index_of
 from bapo.engines.shared.sampling import unfinished
 from bapo.engines.shared.step_sampler import Purpose, SamplingSetup, StepSampler
 from bapo.engines.verl.rollout import PromptSource, Submission
-from bapo.engines.verl.transfer_rows import TRAIN, StepRows, samples_of
+from bapo.engines.verl.transfer_rows import TRAIN, StepRows
 from bapo.engines.verl.worker import CURRENT, DELAYED
 from bapo.store.files import Json
 
@@ -175,9 +175,8 @@ class VerlStepSampler(StepSampler):
         workers.act_as(DELAYED if delayed else CURRENT)
         scores, _ = self._score(groups)
         workers.act_as(CURRENT)
-        gaps = [np.abs(g.samples.logprobs - logprobs) for g, logprobs in zip(groups, scores, strict=True)]
-        masks = [np.arange(gap.shape[1]) < g.samples.lengths[:, None] for g, gap in zip(groups, gaps, strict=True)]
-        values = np.concatenate([gap[mask] for gap, mask in zip(gaps, masks, strict=True)])
+        pairs = [(g.samples, logprobs) for g, logprobs in zip(groups, scores, strict=True)]
+        values = np.concatenate([np.abs(s.logprobs - logprobs)[s.mask] for s, logprobs in pairs])
         return {"mismatch_mean": float(values.mean()), "mismatch_max": float(values.max())}
 
     def _score(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
@@ -204,8 +203,4 @@ class VerlStepSampler(StepSampler):
 
 def with_continued(group: Group, continued: dict[int, Group]) -> Group:
     """Return a copy of the group with some responses replaced. continued: groups of one response, by its number."""
-    parts = [continued[i].samples if i in continued else group.samples.select([i]) for i in range(group.size)]
-    tokens = [p.tokens[0, : p.lengths[0]] for p in parts]
-    logprobs = [p.logprobs[0, : p.lengths[0]] for p in parts]
-    rewards = [continued[i].rewards[0] if i in continued else reward for i, reward in enumerate(group.rewards)]
-    return replace(group, rewards=np.array(rewards, dtype=np.float32), samples=samples_of(tokens, logprobs))
+    return group.with_responses_of([continued.get(i) or group.select([i]) for i in range(group.size)])

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import model_validator
 
 from bapo.algorithm.losses import LossInputs
-from bapo.algorithm.rollouts import Group, Samples
+from bapo.algorithm.rollouts import Group
 from bapo.methods.base import Mean, Method, Spread, Tensor, WithoutKL
 
 
@@ -39,6 +39,7 @@ class MixedMethod(Method):
 
     config: MixedConfig
     kind = "off"
+    kl_of_second_part = False
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
         """Return the token losses [N, T] of another policy's responses; ratio [N, T] is pi_theta to that policy."""
@@ -55,10 +56,6 @@ class MixedMethod(Method):
         others = inputs.second_part[:, None]
         return self.off_policy(ratio, inputs).where(others, values), clipped.masked_fill(others, 0.0)
 
-    def divergence(self, inputs: LossInputs) -> Tensor:
-        """Restrict the KL to fresh responses."""
-        return super().divergence(inputs).masked_fill(inputs.second_part[:, None], 0.0)
-
 
 def mixed(group: Group, others: Group) -> Group:
     """Replace the group's last responses by ``others``, another policy's to the same prompt.
@@ -66,12 +63,7 @@ def mixed(group: Group, others: Group) -> Group:
     The references generate fewer fresh responses instead; here an engine generates G for every prompt.
     """
     kept = group.select(range(group.size - others.size))
-    return replace(
-        group,
-        rewards=np.concatenate([kept.rewards, others.rewards]),
-        samples=Samples.concatenate([kept.samples, others.samples]),
-        off_policy=np.arange(group.size) >= kept.size,
-    )
+    return replace(group.with_responses_of([kept, others]), off_policy=np.arange(group.size) >= kept.size)
 
 
 def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
