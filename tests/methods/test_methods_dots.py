@@ -261,15 +261,10 @@ def test_the_thompson_samples_are_those_of_the_posterior():
     assert [p.id for p in method.draw_prompts(9, stream(8))] == [f"p{i:02d}" for i in nearest]
 
 
-def test_a_prompt_is_a_candidate_once():
-    sampler = ScriptedSampler(stream=["a", "b", "a", "c", "d", "a", "b", "e"])
-    drawn = [p.id for p in mopps(candidates=2).draw_prompts(1, sampler)]
-    assert len(drawn) == len(set(drawn)) == B
-
-
-def test_fewer_problems_than_places_come_twice():
-    sampler = ScriptedSampler(stream=["a", "b", "a", "b", "a", "b", "a", "b"])
-    assert len(mopps(candidates=2).draw_prompts(1, sampler)) == B
+@pytest.mark.parametrize(("drawn", "different"), [("abacdabe", B), ("abababab", 2)])
+def test_a_prompt_is_a_candidate_once_where_there_are_enough(drawn, different):
+    chosen = names(mopps(candidates=2).draw_prompts(1, ScriptedSampler(stream=drawn)))
+    assert (len(chosen), len(set(chosen))) == (B, different)
 
 
 # --------------------------------------------------------------------------------------------------- rollout replay
