@@ -97,50 +97,28 @@ def test_a_model_whose_variant_changes_the_problems_has_its_own(workflow: Workfl
     assert sum(job.startswith(("Base", "Train", "Evaluate")) for job in found) == 2 * 2 * (1 + 4)
 
 
-OTHERS = "has other problems than {} has here; write data.of_model: true"
+SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
 WITH_SEED = "models: {qwen2-25m: {data: {seed: 3}}}\n\nprobe: {"
+OF_MODEL = WITH_SEED.replace("seed", "of_model: true, seed")
+ANGLES, HELD_OUT = "qwen2.5-vl-325k+angles_6", "data.generator.held_out=angles_9"
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "words", "said"),
     [
-        (
-            "variants.yaml",
-            "angles 6, data: {of_model: true, ",
-            "angles 6, data: {",
-            ["angles"],
-            f"variants.yaml: model=qwen2.5-vl-325k+angles_6: {OTHERS.format('geometry')}",
-        ),
-        (
-            "setting/smoke_countdown.yaml",
-            "probe: {",
-            WITH_SEED,
-            ["runs_reuse"],
-            f"smoke_countdown.yaml: model=qwen2-25m: {OTHERS.format('countdown')}",
-        ),
-        (
-            "setting/smoke_countdown.yaml",
-            "probe: {",
-            WITH_SEED.replace("seed", "of_model: true, seed"),
-            ["runs_reuse"],
-            "",
-        ),
-        (
-            "study/angles.yaml",
-            "name: angles",
-            "name: angles",
-            ["angles", 'set=["data.generator.held_out=angles_9"]'],
-            "data.generator.held_out=angles_9: the variant 'angles_",
-        ),
+        ("variants.yaml", "s 6, data: {of_model: true, ", "s 6, data: {", "angles", f"variants.yaml: model={ANGLES}: "),
+        (SMOKE_COUNTDOWN, "probe: {", WITH_SEED, "runs_reuse", "smoke_countdown.yaml: model=qwen2-25m: "),
+        (SMOKE_COUNTDOWN, "probe: {", OF_MODEL, "runs_reuse", ""),
+        ("study/angles.yaml", "name: a", "name: a", f'angles set=["{HELD_OUT}"]', f"{HELD_OUT}: the variant 'angles_"),
     ],
 )
 def test_each_of_two_sets_of_problems_has_its_folder(
-    workflow: Workflow, file: str, old: str, new: str, words: list[str], said: str
+    workflow: Workflow, file: str, old: str, new: str, words: str, said: str
 ) -> None:
     edit(workflow.experiments / file, old, new)
     study = workflow.experiments / "study" / "reuse.yaml"
     study.write_text(study.read_text(encoding="utf-8").replace("[qwen2-112k]", "[qwen2-112k, qwen2-25m]"))
-    target, *settings = words
+    target, *settings = words.split()
     asked = [target, "--config", "scale=smoke", *settings]
     result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
     assert (result.returncode == 0) == (not said) and said in result.stderr, result.stderr
@@ -258,7 +236,6 @@ def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
 
 COUNTDOWN = jobs_of("grpo", "bapo", "bapo_without_x2", places=["qwen2-112k, countdown"])
 EVALUATIONS = {job for job in COUNTDOWN if job.startswith("Eval")} | {"Evaluate: qwen2-112k before training, countdown"}
-SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
 
 
 @pytest.mark.system
