@@ -36,8 +36,11 @@ class Workflow:
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return snakemake(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments))
 
+    def dry_run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return dry_run(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments))
+
     def jobs(self, *words: str) -> list[str]:
-        return jobs(dry_run(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments)))
+        return jobs(self.dry_run(*words))
 
 
 def jobs(result: subprocess.CompletedProcess[str]) -> list[str]:
@@ -119,8 +122,7 @@ def test_each_of_two_sets_of_problems_has_its_folder(
     study = workflow.experiments / "study" / "reuse.yaml"
     study.write_text(study.read_text(encoding="utf-8").replace("[qwen2-112k]", "[qwen2-112k, qwen2-25m]"))
     target, *settings = words.split()
-    asked = [target, "--config", "scale=smoke", *settings]
-    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    result = workflow.dry_run(target, "--config", "scale=smoke", *settings)
     assert (result.returncode == 0) == (not said) and said in result.stderr, result.stderr
 
 
@@ -144,7 +146,7 @@ def test_the_papers_dry_run_lists_exactly_the_runs_of_its_figures(workflow: Work
 def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
     overrides = 'set=["train.steps=7","method.v=2"]'  # a method's setting is for its own jobs
     settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
-    result = dry_run(workflow.folder, "-p", "runs_figure6", "--config", *settings)
+    result = workflow.dry_run("-p", "runs_figure6", "--config", *settings)
     calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
     shared = "tracking=none 'paths.results=\"out\"' train.steps=7"
     log = "2>&1 | tee -i out/smoke/logs/"
@@ -201,7 +203,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 
 def make_up(workflow: Workflow, *words: str) -> int:
     """Something in place of every output, with the metadata that Snakemake itself records (by --touch); how many."""
-    listing = workflow("--summary", *words)
+    listing = workflow.dry_run("--summary", *words)
     outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
     for output in outputs:
         path = workflow.folder / output
@@ -295,8 +297,7 @@ def test_rules_without_their_runs_end_a_dry_run(
     file = workflow.experiments / "study" / "reuse.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
     target, *settings = words or ["reuse"]
-    asked = [target, "--config", "scale=smoke", *settings]
-    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    result = workflow.dry_run(target, "--config", "scale=smoke", *settings)
     assert (result.returncode == 0) == (not said) and (not said or f"reuse.yaml: {said}" in result.stderr), (
         result.stderr
     )
