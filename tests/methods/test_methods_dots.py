@@ -62,9 +62,6 @@ def easy(name):
     return int(name[1:]) % 2 == 0
 
 
-# ---------------------------------------------------------------------------------------------------- the prediction
-
-
 def test_the_attention_by_hand():
     """Scores are q . z / sqrt(2) / attention_temperature; two references of values 1 and 0."""
     queries, references = np.array([[2.0, 0.0], [0.0, 3.0]]), np.array([[1.0, 0.0], [-1.0, 0.0]])
@@ -118,9 +115,6 @@ def test_agreement():
     assert agreement(np.array([0.0, 0.5, 1.0]), np.array([0.0, 1.0, 0.0])) == pytest.approx((0, 0.5))
     correlation, error = agreement(np.full(3, 0.5), np.array([0.0, 0.5, 1.0]))
     assert math.isnan(correlation) and error == pytest.approx(1 / 3)
-
-
-# ---------------------------------------------------------------------------------------------------- the selection
 
 
 def test_a_selection_serves_every_steps():
@@ -189,9 +183,6 @@ def test_with_few_problems_some_come_twice():
     method, world = build(candidates=1), World(30)
     world.stream = ["p000"] * 3 + ["p001", "p002"] * 4
     assert sorted(names(method.draw_prompts(1, world) + method.draw_prompts(2, world))) == ["p001"] * 4 + ["p002"] * 4
-
-
-# ---------------------------------------------------------------------------------------------------- a real model
 
 
 def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
