@@ -272,7 +272,7 @@ def test_the_gates_alone_are_judged_anew_by_other_rules(workflow: Workflow) -> N
     make_up(workflow, *words)
     for old, new in (("gates:", "unit: seed\ngates:"), ("# A control: where", "# A control where")):
         edit(workflow.experiments / "study" / "reuse.yaml", old, new)
-        assert workflow.jobs(*words) == []
+    assert workflow.jobs(*words) == []
     rules = [('must: ["low > 0"]', 'must: ["low > 9"]'), ("claim: replayed", "claim: old")]
     rules += [("says: Two passes", "says: Twice"), ('contradiction: ["high < 1"]', 'contradiction: ["high < 2"]')]
     for old, new in rules:
