@@ -53,9 +53,6 @@ def test_repo_keeps_a_prompts_fresh_and_replayed_groups_together() -> None:
         assert all(ids(part).count(i) == 2 for i in ids(part))
 
 
-# ------------------------------------------------------------------------------------------------ the Gaussian filter
-
-
 def gaussian(corrects: list[int], share: float, seed: int = 1, std: float = 0.2) -> list[float]:
     rng = np.random.default_rng(seed)
     return [g.mean for g in online_filter(fresh(1, corrects), "gaussian", 0.5, std, share, rng)]

@@ -7,7 +7,7 @@ import pytest
 from support.scripted import group
 
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
-from bapo.algorithm.rollouts import Prompt, Samples, between
+from bapo.algorithm.rollouts import Prompt, Samples
 
 
 def test_a_replacement_leaves_the_order_as_it_is():
@@ -16,13 +16,6 @@ def test_a_replacement_leaves_the_order_as_it_is():
         hard.add(HardPrompt(name, Prompt(name)))
     hard.replace(HardPrompt("b", Prompt("b"), 0.5))
     assert [(e.key, e.mean) for e in hard] == [("a", 0.0), ("b", 0.5), ("c", 0.0), ("d", 0.0)]
-
-
-def test_between_is_closed_at_both_ends():
-    means = [group(f"p{k}", k).mean for k in range(9)]
-    assert [m for m in means if between(m, 2 / 8, 4 / 8)] == [0.25, 0.375, 0.5]
-    assert [m for m in means if between(m, 0.3125, 0.4375)] == [0.375]
-    assert [m for m in means if between(m, 0.3, 0.35)] == []
 
 
 def test_removal_is_of_the_very_group_not_of_its_prompt():

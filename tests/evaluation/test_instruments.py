@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 from support.configs import changed
 
 from bapo import tasks
@@ -22,62 +23,8 @@ from bapo.tasks.base import Problem
 from bapo.tasks.countdown import grammar
 from bapo.tasks.files import write_problems
 
-#: a response to 3, 4 and 5 with target 35: whether the authors' scorer accepts it, and the suite's
-COUNTDOWN = [
-    ("<answer>(3+4)*5</answer>", True, True),
-    ("First 7.\n<answer> 5 * (3 + 4) </answer>", True, True),
-    ("<answer>(3+4)*5</answer>\n", False, True),  # the last line is empty
-    ("<answer>(3+4)*5</answer>\nThat is it.", False, True),
-    ("<answer>(3+4)\n*5</answer>", False, True),
-    ("<think><answer>(3+4)*5</answer></think>", True, False),
-    ("<think>hm</think><answer>(3+4)*5</answer><think>", True, True),
-    ("<answer>(3+4)*5.</answer>", True, False),
-    ("<answer>-(-3-4)*5</answer>", True, False),
-    ("<answer>+5*(+3++4)</answer>", True, False),
-    ("<answer>(3+4)*5//1</answer>", False, False),  # the 1 is not there
-    ("<answer>(3+4)//(1/5)</answer>", False, False),
-    ("<answer>1</answer> <answer>(3+4)*5</answer></answer>", True, False),
-    ("<answer>(3+4)*5</answer> Assistant: so it is", False, True),
-    ("Assistant: <answer>(3+4)*5</answer>", True, True),
-    ("<answer>(3+4)*5=35</answer>", False, False),
-    ("<answer>(3+4)5</answer>", False, False),
-    ("<answer>5**(3**4)</answer>", False, False),
-    ("<answer>3**4**5</answer>", False, False),
-    ("<answer>((3+4)*5</answer>", False, False),
-    ("<answer>(3+4)/0*5</answer>", False, False),
-    ("<answer>" + "(" * 900 + "</answer>", False, False),
-    ("(3+4)*5", False, False),
-]
-#: gold, response, authors, suite: texts without dressing, compared as texts
-MATHEMATICS = [
-    (r"\frac{1}{2}", r"\boxed{\dfrac12}", True, True),
-    (r"\frac{1}{2}", r"\boxed{0.5}", True, True),
-    (r"\frac{1}{2}", r"\boxed{1/2}", True, True),
-    (r"\frac{1}{4}", r"\boxed{0.25}", False, True),
-    (r"\frac{x}{2}", r"\boxed{x/2}", False, True),
-    ("x/2", r"\boxed{ \left( x/2 \right)}", False, True),
-    ("5", r"\boxed{AB = 5}", False, True),
-    ("5", r"\boxed{x=5}", True, True),
-    (r"2\sqrt{2}", r"\boxed{\sqrt{8}}", False, True),
-    ("10000", r"\boxed{10,000}", False, True),
-    ("7", r"<think>\boxed{7}", True, False),
-    ("7", r"\boxed 7$", True, False),
-    ("7", r"\fbox{7}", False, True),
-    ("7", "7", False, False),
-]
-#: gold, response, authors, suite: MathRuler
-GEOMETRY = [
-    ("73", r"\boxed{73^\circ}", True, True),
-    ("73", r"\boxed{73 \text{ cm}}", True, True),
-    (r"8\sqrt{3}", r"\boxed{\sqrt{192}}", True, True),
-    ("2.5", r"\boxed{5/2}", True, True),
-    (r"\frac{1}{2}", r"\boxed{\frac{2}{4}}", False, True),  # it wants fractions reduced
-    ("5", r"\boxed{AB = 5}", False, True),
-    ("7", r"<think>\boxed{7}", True, False),
-    ("5", r"\boxed{__import__('os').getpid()}", False, False),
-    ("5", r"\boxed{sin('5')*open('x')}", False, False),
-    ("73", "73", False, False),
-]
+CASES = yaml.safe_load(Path(__file__).with_name("scorers.yaml").read_text(encoding="utf-8"))
+COUNTDOWN = grammar.to_ground_truth([3, 4, 5], 35, "answer")
 
 
 def _truth(gold: str) -> str:
@@ -87,9 +34,10 @@ def _truth(gold: str) -> str:
 @pytest.mark.parametrize(
     ("task", "truth", "response", "authors", "suite"),
     [
-        *(("countdown", grammar.to_ground_truth([3, 4, 5], 35, "answer"), *row) for row in COUNTDOWN),
-        *(("mathematics", _truth(gold), *row) for gold, *row in MATHEMATICS),
-        *(("geometry", _truth(gold), *row) for gold, *row in GEOMETRY),
+        *(("countdown", COUNTDOWN, *row) for row in CASES["countdown"]),
+        ("countdown", COUNTDOWN, "<answer>" + "(" * 900 + "</answer>", False, False),
+        *(("mathematics", _truth(gold), *row) for gold, *row in CASES["mathematics"]),
+        *(("geometry", _truth(gold), *row) for gold, *row in CASES["geometry"]),
     ],
 )
 def test_the_authors_scorer_and_the_suites(task: str, truth: str, response: str, authors: bool, suite: bool) -> None:

@@ -34,9 +34,6 @@ def reasons(batch) -> dict[str, str]:
     return {g.prompt.id: why for g, why in batch.rejected}
 
 
-# ---------------------------------------------------------------- the whole algorithm, ten steps
-
-
 def test_ten_steps_of_algorithm_1():
     method = bapo()
     # step 5 re-evaluates 3 = B/2 prompts, the oldest: 2a improves to 2/8, 2b is solved, 3a stays at 1/8
@@ -68,9 +65,6 @@ def test_ten_steps_of_algorithm_1():
     assert bad(method) == ["8b", "9a", "9b", "7a", "10a", "10b"]
 
 
-# ---------------------------------------------------------------- X1
-
-
 def test_x1_keeps_one_to_seven_of_eight():
     batch = bapo(batch_size=9).build_batch(1, fresh(1, range(9)), NoSampler())
     assert parts(batch)[0] == ["1b", "1c", "1d", "1e", "1f", "1g", "1h"]  # 1/8 and 7/8 included
@@ -85,9 +79,6 @@ def test_prompts_up_to_c1_are_stored_as_hard(c1, stored):
     method = bapo(c1=c1)
     method.build_batch(1, fresh(1, [0, 1, 2, 5, 8, 8]), NoSampler())
     assert bad(method) == stored
-
-
-# ---------------------------------------------------------------- X2
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
@@ -164,9 +155,6 @@ def test_stored_first_replays_what_x1_left_out_and_nothing_twice(first, drawn):
     method = bapo(stored_first=first, high_admission="informative", x3_filter="none", **options)
     batch = method.build_batch(1, fresh(1, [4, 2, 8]), NoSampler())  # X1 keeps 4/8 alone
     assert (parts(batch)[0], parts(batch)[2]) == (["1a"], drawn)
-
-
-# ---------------------------------------------------------------- X3
 
 
 @pytest.mark.parametrize(
@@ -269,9 +257,6 @@ def test_the_choice_is_random_even_and_a_function_of_seed_and_step():
     assert [chosen(seed, 3) for seed in range(20)] != picks[:20]
 
 
-# ---------------------------------------------------------------- the rollout policy
-
-
 @pytest.mark.parametrize(
     ("v", "phase", "steps"),
     [
@@ -289,9 +274,6 @@ def test_steps_that_refresh_the_rollout_policy(algorithm, v, phase, steps):
     assert method.delays_rollout_policy == (v > 1)
 
 
-# ---------------------------------------------------------------- the ablations
-
-
 @pytest.mark.parametrize(("algorithm", "x2", "x3"), [("without_x2", 0, 1), ("without_x3", 1, 0), ("x1", 0, 0)])
 def test_an_ablation_lacks_its_part_of_every_batch(algorithm, x2, x3):
     method = bapo(f"bapo_{algorithm}")
@@ -300,9 +282,6 @@ def test_an_ablation_lacks_its_part_of_every_batch(algorithm, x2, x3):
         sizes = [len(part) for part in parts(method.build_batch(step, fresh(step, MIXED), sampler))]
         assert sizes == [3, x2 * 3 * (step % 5 == 0), x3 * min(3, step - 1)]
         assert all(g.step >= step - 3 for g in method.high)  # groups that nobody replays are forgotten all the same
-
-
-# ---------------------------------------------------------------- the loss of eq. 3
 
 
 def test_ratio_and_kl_are_to_the_stored_log_probabilities():

@@ -167,9 +167,6 @@ def test_the_divergence_is_from_pi_k_or_from_the_policy_that_a_replayed_response
     assert bapo().divergence(given).flatten().tolist() == pytest.approx(expected, abs=1e-6)
 
 
-# ---------------------------------------------------------------- all of it
-
-
 def test_the_values_are_the_mathematics_scripts():
     config = compose_config(["task=mathematics", "method=bapo_code"])
     c, method = config.method, methods.build(config.method, 32, 1)
@@ -186,9 +183,6 @@ def test_the_countdown_script_differs_in_five_values():
     assert (c.high_capacity, c.bad_capacity, c.max_reevaluated) == (32, 96, 32)  # 1,024 and 256 of B = 256
     assert (c.c2_range, c.c3_range) == ([0.125, 0.125], [0.375, 0.375])  # enable_adaptive_target_range=False
     assert (c.x2_weight, c.kl_coef, c.entropy_coef) == (3.0, 0.005, 0.0)
-
-
-# ---------------------------------------------------------------- the release
 
 
 class Scoring(ScriptedSampler):

@@ -141,9 +141,6 @@ def test_clips_and_the_mean(options, given, value):
     assert loss(plain(**options), inputs(**given)) == pytest.approx(value, abs=1e-6)
 
 
-# ---------------------------------------------------------------- delayed rollout policy
-
-
 def test_delayed_grpo_centres_the_interval_at_the_step_policy():
     m = method("grpo_delayed", kl_to="none", entropy_coef=0.0, dual_clip=0.0)
     assert m.config.clip_centre == "step-policy" and m.needs_step_policy and m.config.v == 5
@@ -158,8 +155,6 @@ def test_delayed_grpo_centres_the_interval_at_the_step_policy():
     value.backward()
     assert given.logprobs.grad.flatten().tolist() == pytest.approx([-1.5 / 4, 0.0, 0.5 / 2, 0.0], abs=1e-6)
 
-
-# ---------------------------------------------------------------- GSPO
 
 #: probabilities now and when sampled, advantages and mask of two responses, of three tokens and of one
 GSPO = (
@@ -273,9 +268,6 @@ def test_equal_rewards_that_are_not_exact_in_binary():
     assert equal.rewards.std() > 0
     batch = dapo(max_generation_batches=1).build_batch(1, [equal, *fresh(1, [1])], NoSampler())
     assert ids(batch.groups) == ["1a"]
-
-
-# ---------------------------------------------------------------- weights of whole responses
 
 
 @pytest.mark.parametrize(

@@ -41,40 +41,33 @@ def test_errors_name_the_key_the_value_and_what_is_allowed(node, message):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "key", "value"),
+    ("algorithm", "values"),
     [
-        ("grpo", "kind", "both"),
-        ("grpo", "clip_low", 1.0),
-        ("grpo", "dual_clip", 0.5),
-        ("grpo", "aggregation", "mean"),
-        ("grpo_delayed", "sync_phase", "second"),
-        ("bapo", "v", 0),
-        ("bapo", "v", 2.5),
-        ("bapo", "kl_to", "alpha"),
-        ("bapo", "c1", 1.0),
-        ("bapo", "c2_range", [0.5, 0.1]),
-        ("bapo", "c3_range", [0.25, 0.4]),
-        ("ba_ppo", "gamma", 1.1),
-        ("ppo", "advantage_std", "unbiased"),
-        ("dapo", "clip_high", 0.0),  # a changed default keeps its rule
-        ("partial_rollouts", "share", 1.5),
-        ("repo", "min_cached", 17),
-        ("repo", "strategy", "random"),
-        ("areal", "staleness", -1),
-        *(("m2po", key, value) for key, value in (("dual_clip", 3.0), ("clip_centre", "step-policy"))),
-        *((name, "clip_centre", "step-policy") for name in ("bapo_xi", "areal", "gspo", "bapo_code", "bapo_released")),
-        ("remix", "passes", 3),
-        ("bapo_oracle", "expectations", "separate"),
-        *(("bapo_without_x2", key, value) for key, value in (("m", 1), ("x2_policy", "rollout"))),
-        ("bapo_without_x3", "x3_filter", "none"),
-        *(("bapo_x1", key, value) for key, value in (("m", 1), ("remove_replayed", True))),
-        *(("dapo", "kl_coef", 0.001), ("grpo", "sequence_cap", 3.0)),  # without a KL, without weights
-        *((name, key, 0.3) for name in ("luffy", "relift") for key in ("clip_low", "clip_high")),
+        ("grpo", {"kind": "both", "clip_low": 1.0, "dual_clip": 0.5, "aggregation": "mean"}),
+        ("grpo_delayed", {"sync_phase": "second"}),
+        ("bapo", {"v": 0, "kl_to": "alpha", "c1": 1.0, "c2_range": [0.5, 0.1], "c3_range": [0.25, 0.4]}),
+        ("bapo", {"v": 2.5}),
+        ("ba_ppo", {"gamma": 1.1}),
+        ("ppo", {"advantage_std": "unbiased"}),
+        ("dapo", {"clip_high": 0.0}),  # a changed default keeps its rule
+        ("partial_rollouts", {"share": 1.5}),
+        ("repo", {"min_cached": 17, "strategy": "random"}),
+        ("areal", {"staleness": -1, "clip_centre": "step-policy"}),
+        ("m2po", {"dual_clip": 3.0, "clip_centre": "step-policy"}),
+        *((name, {"clip_centre": "step-policy"}) for name in ("bapo_xi", "gspo", "bapo_code", "bapo_released")),
+        ("remix", {"passes": 3}),
+        ("bapo_oracle", {"expectations": "separate"}),
+        ("bapo_without_x2", {"m": 1, "x2_policy": "rollout"}),
+        ("bapo_without_x3", {"x3_filter": "none"}),
+        ("bapo_x1", {"m": 1, "remove_replayed": True}),
+        *(("dapo", {"kl_coef": 0.001}), ("grpo", {"sequence_cap": 3.0})),  # without a KL, without weights
+        *((name, {"clip_low": 0.3, "clip_high": 0.3}) for name in ("luffy", "relift")),
     ],
 )
-def test_impossible_values_are_refused_by_name(algorithm, key, value):
-    with pytest.raises(UserError, match=rf"method\.(c2_range|{key}[.\d]*)="):
-        methods.config_of({"algorithm": algorithm, key: value})
+def test_impossible_values_are_refused_by_name(algorithm: str, values: dict[str, object]) -> None:
+    for key, value in values.items():
+        with pytest.raises(UserError, match=rf"method\.(c2_range|{key}[.\d]*)="):
+            methods.config_of({"algorithm": algorithm, key: value})
 
 
 @pytest.mark.parametrize("words", ["dapo method.kl_to=reference", "bapo method.kl_to=reference method.kl_coef=0"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from support.late import LATE
 from support.scripted import ExpertSampler, G, group
 
@@ -19,24 +20,7 @@ if LATE:
 
 B, STEPS = 4, 14
 #: so that in a few small steps each does what it is for
-OPTIONS = {
-    "areal": {"staleness": 2},
-    "ba_ppo": {"c2_range": [0.25, 0.25], "c3_range": [0.5, 0.5], "bad_capacity": 3, "m": 2},
-    "bapo": {"average_reward": "moving-average", "m": 2},
-    "bapo_code": {"bad_capacity": 6, "m": 2},
-    "dots": {"reference_share": 1.0, "candidates": 3},
-    "dots_rr": {"first_steps": 1},
-    "bapo_xi": {"staleness": 2},
-    "exgrpo": {"start_reward": 0.0, "experience_ratio": 0.5},
-    "fifo_replay": {"horizon": 3},
-    "freshper": {"capacity": 9},
-    "grpo_stale": {"staleness": 2},
-    "m2po": {"staleness": 2},
-    "prompt_replay": {"cooldown": 2, "uses": 2},
-    "relift": {"buffer_share": 0.5},
-    "remix": {"switch_step": 9},
-    "repo": {"strategy": "variance", "min_cached": 8, "replays": 4},
-}
+OPTIONS = yaml.safe_load(Path(__file__).with_name("scripted.yaml").read_text(encoding="utf-8"))
 ALGORITHMS = methods.names()
 #: by default and with OPTIONS, digests of what each does in each step, with numbers to four decimals, and of its state
 WRITTEN = Path(__file__).with_name("scripted.json")

@@ -86,9 +86,6 @@ def test_m2po_decides_on_the_rows_of_a_micro_batch():
     assert losses == pytest.approx([-exp(0.1), -(7 * exp(0.1) + 2 * 1.5) / 9], rel=1e-5)
 
 
-# ---------------------------------------------------------------- the other BAPO
-
-
 @pytest.mark.parametrize(
     ("wrong", "moves", "clip"),
     [
@@ -127,9 +124,6 @@ def test_the_clip_of_the_other_bapo_is_the_phases(phase, right, wrong):
     assert dual.loss(loss_inputs([[0.5]], [[0.1]], [-1.0], phase=phase))[0].item() == pytest.approx(3.0)
 
 
-# ---------------------------------------------------------------- mu-GRPO
-
-
 def test_mu_grpo_generates_with_one_policy_a_stage():
     m = build("mu_grpo", 4, v=3)
     assert m.delays_rollout_policy and [t for t in range(1, 9) if m.syncs_rollout_policy(t)] == [1, 4, 7]
@@ -161,9 +155,6 @@ def test_a_token_at_the_veto_triggers_nothing():
     m = build("mu_grpo", 4, entropy_coef=0.0, veto=0.5, clip_low=0.25)
     given = loss_inputs([[0.25, 0.5]], [[0.5, 0.5]], [-1.0])
     assert m.loss(given)[0].item() == pytest.approx((0.75 + 1.0) / 2)
-
-
-# ---------------------------------------------------------------- controls: their responses, GRPO's loss
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,11 +22,20 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def example_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The example of ``bapo init``."""
-    monkeypatch.delenv("BAPO_EXPERIMENTS", raising=False)
-    init.write(tmp_path / "mine")
-    monkeypatch.chdir(tmp_path / "mine")
+def example_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+    """Write the example of a kind of ``bapo init``, and work in its folder."""
+
+    def write(kind: str) -> Path:
+        monkeypatch.delenv("BAPO_EXPERIMENTS", raising=False)
+        init.write(tmp_path / "mine", kind)
+        monkeypatch.chdir(tmp_path / "mine")
+        forget()
+        return tmp_path / "mine"
+
+    yield write
     forget()
-    yield tmp_path / "mine"
-    forget()
+
+
+@pytest.fixture
+def example_project(example_of: Callable[[str], Path]) -> Path:
+    return example_of("generator")

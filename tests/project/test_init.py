@@ -7,11 +7,11 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support import workflow
-from support.configs import forget
 from support.pages import blocks, commands, example
 from support.paths import ROOT
 
@@ -30,20 +30,16 @@ CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "BAPO_EX
 FLOW = ("init", "run", "watch", "report", "export", "verify", "compare")
 
 
-def snakemake(project: Path, *words: str, status: int = 0) -> str:
-    """What the Snakefile of a project says."""
-    done = workflow.snakemake(project, *words, file=project / "Snakefile")
+def dry_run(project: Path, *words: str, status: int = 0) -> str:
+    """What a dry run of the Snakefile of a project says."""
+    done = workflow.dry_run(project, *words, file=project / "Snakefile")
     assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", init.TASKS)
-def test_the_example_of_every_kind_is_a_study_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    init.write(tmp_path / "mine", kind)
-    monkeypatch.chdir(tmp_path / "mine")
-    forget()
+def test_the_example_of_every_kind_is_a_study_of_its_own(example_of: Callable[[str], Path], kind: str) -> None:
+    example_of(kind)
     name = init.TASKS[kind][0]
     for scale in ("smoke", "laptop"):
         settings = read_settings({"scale": scale})
@@ -61,15 +57,15 @@ def test_the_page_shows_the_class_of_the_example(name: str) -> None:
 
 @pytest.mark.system
 def test_a_project_asks_for_its_own_study_and_knows_the_suites(example_project: Path) -> None:
-    listed = snakemake(example_project, "-n", "report", "figures", "comparisons", "ordering")
+    listed = dry_run(example_project, "report", "figures", "comparisons", "ordering")
     assert "Comparison: ordering" in listed and "countdown" not in listed and "table1" not in listed
-    assert "rule table1" in snakemake(example_project, "-n", "table1", "--config", "scale=smoke")
-    assert "error: claims: " in snakemake(example_project, "-n", "claims", status=1)
+    assert "rule table1" in dry_run(example_project, "table1", "--config", "scale=smoke")
+    assert "error: claims: " in dry_run(example_project, "claims", status=1)
     odd = example_project.rename(example_project.with_name("mine's {a}"))  # Hydra's quotes, Snakemake's wildcards
     (odd / "bapo.yaml").write_text("# nothing\n")
-    assert "Comparison: ordering" in snakemake(odd, "-n", "ordering")
+    assert "Comparison: ordering" in dry_run(odd, "ordering")
     (odd / "bapo.yaml").write_text("scale: smok\n")
-    assert "bapo.yaml: scale=smok: unknown scale" in snakemake(odd, "-n", "ordering", status=1)
+    assert "bapo.yaml: scale=smok: unknown scale" in dry_run(odd, "ordering", status=1)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from support.configs import changed, forget
 
-from bapo import init, seeds, tasks
+from bapo import seeds, tasks
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
@@ -28,12 +29,9 @@ SPLITS = ("train", "probe", "gym_test")
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    init.write(tmp_path / "mine", "reasoning-gym")
-    monkeypatch.chdir(tmp_path / "mine")
-    forget()
+def project(example_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pool.shared(reasoning_gym.__name__), "wall_seconds", 60.0)  # a busy machine changes no verdict
-    return tmp_path / "mine"
+    return example_of("reasoning-gym")
 
 
 def generated(*overrides: str) -> object:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.configs import forget
 
-from bapo import init, tasks
+from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity
@@ -106,10 +107,8 @@ def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> 
     assert make_data(configuration())["problems"]["train"]["rows"] == 1  # rows that are the probe's
 
 
-def test_the_examples_class_grades_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    init.write(tmp_path / "mine", "rows")
-    monkeypatch.chdir(tmp_path / "mine")
-    forget()
+def test_the_examples_class_grades_its_rows(example_of: Callable[[str], Path]) -> None:
+    example_of("rows")
     summary = make_data(compose_config(["task=capitals"]))
     sizes = {name: counts["problems"] for name, counts in summary["problems"].items()}
     assert sizes == {"train": 116, "probe": 16, "capitals_test": 38}

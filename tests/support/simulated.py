@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from bapo.algorithm.rollouts import FRESH, REEVALUATED
 from bapo.store.files import SUMMARY, fingerprints, write_json, write_parquet
@@ -21,40 +22,7 @@ from support.runs import PHASES, write_curve, write_evaluation, write_run
 G = 8
 STEPS, BATCH, PROMPTS, PROBED, PROBLEMS = 12, 8, 60, 30, 12
 HELD_OUT = "probe"
-#: method without its variants -> (title, type, final skill)
-METHODS = {
-    "grpo": ("+GRPO", "on", 1.0),
-    "dapo": ("+DAPO", "on", 1.3),
-    "mopps": ("+MoPPS", "on", 1.1),
-    "grpo_v5": ("+GRPO (v = 5)", "off", 0.8),
-    "repo": ("+RePO", "off", 0.9),
-    "remix": ("+Remix-GRPO", "off", 1.0),
-    "ppo": ("+PPO", "on", 0.9),
-    "ba_ppo": ("+BA-PPO", "off", 1.2),
-    "bapo": ("+BAPO (Ours)", "off", 1.5),
-    "bapo_without_x2": ("+BAPO w/o X2 (Ours)", "off", 1.1),
-    "bapo_without_x3": ("+BAPO w/o X3 (Ours)", "off", 1.2),
-}
-#: variant -> (words in the title, what it adds to the skill)
-VARIANTS = {
-    "rollouts": ("equal rollouts", -0.1),
-    "updates": ("equal updates", 0.0),
-    "compute": ("equal compute", -0.2),
-    "rate_1e-4": ("rate 1e-4", -0.2),
-    "rate_4e-4": ("rate 4e-4", 0.15),
-    "v2": ("v = 2", 0.1),
-    "v10": ("v = 10", -0.4),
-    "m1": ("m = 1", -0.3),
-    "fixed_0_2": ("c2 = 0, c3 = 0.25", -0.6),
-    "mini": ("mini test", -0.3),
-    "gaussian": ("Gaussian filter", -0.6),
-    "uniform": ("uniform filter", -0.8),
-}
-#: task -> its title; each benchmark's title, mean difficulty, samples and the paper's name
-TASKS: dict[str, tuple[str, dict[str, tuple[str, float, int, str]]]] = {
-    "countdown": ("Countdown", {"cd34": ("CD-34", 0.8, 32, "cd34"), "cd4": ("CD-4", 1.6, 32, "cd4")}),
-    "mathematics": ("Mathematics", {"steps_4": ("4 steps", 0.6, G, "amc"), "steps_5": ("5 steps", 1.2, G, "aime24")}),
-}
+METHODS, VARIANTS, TASKS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).values()
 MODEL = "qwen2-112k"
 
 
@@ -132,7 +100,7 @@ class Run:
         method: dict[str, Any] = {"algorithm": "bapo" if self.of_bapo else self.family, "name": self.method}
         method |= {"title": self.title, "kind": METHODS[self.family][1], "kl_coef": 0.001, "clip_low": 0.2}
         method["kl_to"] = "rollout" if self.of_bapo else "reference"
-        method |= {"v": 10 if self.family == "bapo+v10" else 5, "m": 5, "c1": 0.25} if self.of_bapo else {}
+        method |= {"v": 5, "m": 5, "c1": 0.25} if self.of_bapo else {}
         method |= {"v": 2} if "v2" in self.variants else {}
         return {
             "seed": self.seed,

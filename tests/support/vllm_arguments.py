@@ -10,18 +10,37 @@ from typing import Any
 from bapo.experiments.schema import Config
 from bapo.validate import plain
 
-#: text model -> its architecture in transformers, heads, heads of keys and values, and what else its files say
 QWEN2, QWEN3 = "Qwen2ForCausalLM", "Qwen3ForCausalLM"
-FAMILIES: dict[str, tuple[str, int, int, dict[str, Any]]] = {
-    "deepseek-r1-distill-qwen-1.5b": (QWEN2, 12, 2, {}),
-    "qwen2.5-0.5b-instruct": (QWEN2, 14, 2, {"tie_word_embeddings": True}),
-    "qwen2.5-1.5b": (QWEN2, 12, 2, {"tie_word_embeddings": True}),
-    "qwen2.5-math-1.5b": (QWEN2, 12, 2, {"tie_word_embeddings": True}),
-    "qwen2.5-math-7b": (QWEN2, 28, 4, {}),
-    "qwen3-0.6b": (QWEN3, 16, 8, {"head_dim": 128, "tie_word_embeddings": True}),
-    "qwen3-4b": (QWEN3, 32, 8, {"head_dim": 128, "tie_word_embeddings": True}),
-    "qwen3-8b": (QWEN3, 32, 8, {"head_dim": 128}),
+#: model -> its type in transformers, heads, heads of keys and values, whether its head is its embedding, and what else
+#: its files say of its layers of text
+FAMILIES: dict[str, tuple[str, int, int, bool, dict[str, Any]]] = {
+    "deepseek-r1-distill-qwen-1.5b": ("qwen2", 12, 2, False, {}),
+    "qwen2.5-0.5b-instruct": ("qwen2", 14, 2, True, {}),
+    "qwen2.5-1.5b": ("qwen2", 12, 2, True, {}),
+    "qwen2.5-math-1.5b": ("qwen2", 12, 2, True, {}),
+    "qwen2.5-math-7b": ("qwen2", 28, 4, False, {}),
+    "qwen2.5-vl-3b": ("qwen2_5_vl", 16, 2, True, {}),
+    "qwen2.5-vl-7b": ("qwen2_5_vl", 28, 4, False, {}),
+    "qwen3-0.6b": ("qwen3", 16, 8, True, {"head_dim": 128}),
+    "qwen3-4b": ("qwen3", 32, 8, True, {"head_dim": 128}),
+    "qwen3-8b": ("qwen3", 32, 8, False, {"head_dim": 128}),
+    "smollm2-135m-instruct": ("llama", 9, 3, True, {}),
 }
+
+
+def layers_of(config: Config) -> dict[str, Any]:
+    """What the files of a model of the hub say of its layers of text."""
+    _, heads, pairs, _, more = FAMILIES[config.model.name]
+    sizes = config.model.sizes
+    return more | {
+        "vocab_size": sizes.vocabulary,
+        "hidden_size": sizes.width,
+        "num_hidden_layers": sizes.layers,
+        "intermediate_size": sizes.mlp,
+        "num_attention_heads": heads,
+        "num_key_value_heads": pairs,
+        "max_position_embeddings": config.model.context_length,
+    }
 
 
 def arguments(verl: Any) -> Any:
@@ -61,22 +80,14 @@ def described(config: Config, folder: Path) -> Path:
     """Write the ``config.json`` of a text model; return its folder."""
     from transformers import AutoConfig
 
-    if sizes := config.model.sizes:
-        architecture, heads, pairs, more = FAMILIES[config.model.name]
-        shape = more | {
-            "model_type": {QWEN2: "qwen2", QWEN3: "qwen3"}[architecture],
-            "vocab_size": sizes.vocabulary,
-            "hidden_size": sizes.width,
-            "num_hidden_layers": sizes.layers,
-            "intermediate_size": sizes.mlp,
-            "num_attention_heads": heads,
-            "num_key_value_heads": pairs,
-            "max_position_embeddings": config.model.context_length,
-        }
+    if config.model.sizes:
+        kind, _, _, tied, _ = FAMILIES[config.model.name]
+        shape = {"model_type": kind, "tie_word_embeddings": tied, **layers_of(config)}
     else:
-        architecture, shape = QWEN2, plain(config.model.architecture)
+        shape = plain(config.model.architecture)
     made = AutoConfig.for_model(**shape)
-    made.architectures, made.dtype = [architecture], config.model.dtype
+    made.architectures = [QWEN3 if made.model_type == "qwen3" else QWEN2]
+    made.dtype = config.model.dtype
     place = folder / config.model.name
     made.save_pretrained(place)
     return place

@@ -1,8 +1,10 @@
 """Countdown's verifiers against cases worked out by hand, real rows and responses made to fool a grader."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 from support.paths import needs_shared
 
 from bapo import tasks
@@ -11,6 +13,7 @@ from bapo.tasks.countdown import grammar
 
 countdown = tasks.get("countdown")
 NUMBERS = (12, 3, 7, 4)  #: (12 / 3) * 7 - 4 is 24
+CASES = yaml.safe_load(Path(__file__).with_name("countdown_verdicts.yaml").read_text(encoding="utf-8"))
 RIGHT = (True, True, "")
 
 
@@ -20,44 +23,11 @@ def refused(reason: str) -> tuple[bool, bool, str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers", "target"),
-    [
-        ("((12)/((3)))*7-(4)", NUMBERS, 24),
-        ("(" * 16 + "12/3*7-4" + ")" * 16, NUMBERS, 24),
-        ("8/(3-8/3)", (8, 3, 8, 3), 24),  # 3 - 8/3 = 1/3: exact only with fractions
-        ("10 - 4 - 3", (3, 4, 10), 3),  # from the left: (10 - 4) - 3
-        ("24 / 4 / 3", (24, 4, 3), 2),
-        ("2 + 3 * 4", (2, 3, 4), 14),
-        ("1 - 1 / 3 - 1 / 3 - 1 / 3", (1, 1, 1, 1, 3, 3, 3), 0),  # 0, not 5.6e-17
-    ],
+    ("form", "text", "reason", "problem"), [(form, *case[:2], case[2:]) for form in CASES for case in CASES[form]]
 )
-def test_expressions_that_are_right(text, numbers, target):
-    assert grammar.verify_expression(text, numbers, target) == RIGHT
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("12 / 3 * 7 - 3", "wrong-numbers"),
-        ("12 * 7 - 3", "wrong-numbers"),  # 4 is left over
-        ("123 - 7 * 4", "wrong-numbers"),  # 12 and 3 glued together
-        ("12 - 3 + 7 + 4", "wrong-value"),
-        ("12 / (7 - 4 - 3)", "division-by-zero"),
-        ("12 / (7 - 4 - 3", "syntax"),
-        ("", "no-answer"),
-        ("12 / 3 * 7 - 4 = 24", "equals-sign"),
-        ("12 // 3 * 7 - 4", "syntax"),
-        ("-4 + 12 / 3 * 7", "syntax"),
-        ("012 / 3 * 7 - 4", "syntax"),
-        ("(12)(3) + 7 * 4", "syntax"),
-        ("１２ / 3 * 7 - 4", "bad-character"),  # noqa: RUF001
-        ("12 / 3 * 7 - 4\0", "bad-character"),
-        ("1000000 - 1 * 3", "too-many-digits"),
-        ("(" * 17 + "24" + ")" * 17, "too-deep"),
-    ],
-)
-def test_expressions_that_are_not(text, reason):
-    assert grammar.verify_expression(text, NUMBERS, 24) == refused(reason)
+def test_a_verdict_is_the_one_worked_out_by_hand(form, text, reason, problem):
+    numbers, target = problem or (NUMBERS, 24)
+    assert grammar.VERIFIERS[form](text, numbers, target) == refused(reason)
 
 
 def test_values_stay_exact_where_floats_are_not():
@@ -87,53 +57,6 @@ def test_large_hostile_texts_are_refused_by_their_length(text, form):
     for response in (text, f"<answer>{text}</answer>"):
         verdict = grammar.VERIFIERS[form](response, NUMBERS, 24)
         assert verdict in [refused(reason) for reason in ("too-long", "no-answer", "unfinished-thinking")]
-
-
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ("<think>12 / 3 is 4</think><answer>12 / 3 * 7 - 4</answer>", ""),
-        ("12/3 = 4 ...</think> <answer>12 / 3 * 7 - 4</answer>", ""),  # <think> stands in the prompt
-        ("<answer>1 + 1</answer> no: <answer>12 / 3 * 7 - 4</answer>", ""),
-        ("<answer>12 / 3 * 7 - 4</answer> no: <answer>1 + 1</answer>", "wrong-numbers"),
-        ("<think><answer>1 + 1</answer></think><answer>12 / 3 * 7 - 4</answer>", ""),
-        ("<think>a</think><answer>12 / 3 * 7 - 4</answer><think>or <answer>1</answer>", ""),
-        ("<answer>12 / 3 * 7 - 4</answer> or <answer>12 +", ""),  # cut off: the last complete one counts
-        ("the form <answer> <answer>12 / 3 * 7 - 4</answer>", ""),
-        ("<answer>12 / 3 * 7 - 4</answer></think>", "no-answer"),
-        ("<answer>12 / 3 * 7 - 4</answer> Checking: 12 / 3 * 7 - 4 = 24", ""),
-        ("<think><answer>12 / 3 * 7 - 4</answer>", "unfinished-thinking"),
-        ("12 / 3 * 7 - 4", "no-answer"),
-        ("<answer>$12 / 3 * 7 - 4$</answer>", "bad-character"),
-    ],
-)
-def test_last_answer_outside_the_thinking_counts(response, reason):
-    assert grammar.verify_answer(response, NUMBERS, 24) == refused(reason)
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers", "target", "reason"),
-    [
-        ("12/3=4,4*7=28,28-4=24", (3, 4, 7, 12), 24, ""),
-        ("  12/3 =4\n,4 *7= 28\t, 28 - 4 = 24 \n", NUMBERS, 24, ""),
-        ("5 - 5 = 0 , 0 * 7 = 0 , 0 + 12 = 12", (5, 5, 7, 12), 12, ""),
-        ("6 + 6 = 12 , 12 + 12 = 24", (6, 6, 12), 24, ""),  # one 12 is given, one is made
-        ("12 / 3 = 4 , 4 * 7 = 28", NUMBERS, 28, "unused-numbers"),
-        ("12 / 3 = 4 , 4 * 7 = 27 , 27 - 3 = 24", NUMBERS, 24, "wrong-step"),
-        ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26", NUMBERS, 24, "wrong-value"),
-        ("12 + 12 = 24", (12, 3), 24, "unavailable-number"),  # there is one 12
-        ("12 / 3 = 4 , 12 + 7 = 19 , 19 + 4 = 23", NUMBERS, 23, "unavailable-number"),
-        ("3 - 3 = 0 , 7 / 0 = 0", (3, 3, 7), 0, "division-by-zero"),
-        ("7 / 2 = 3 , 3 + 9 = 12", (7, 2, 9), 12, "wrong-step"),
-        ("  ", NUMBERS, 24, "no-answer"),
-        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 =", NUMBERS, 24, "syntax"),
-        ("3 - 7 = -4 , -4 + 12 = 8", NUMBERS, 24, "syntax"),
-        ("12 / 3 = 4<eos>", NUMBERS, 24, "syntax"),
-        ("1000000 - 1 = 999999", NUMBERS, 24, "syntax"),
-    ],
-)
-def test_a_chain_is_right_where_every_step_is(text, numbers, target, reason):
-    assert grammar.verify_chain(text, numbers, target) == refused(reason)
 
 
 def test_stated_solutions_of_real_rows_are_right_for_their_target_alone():

@@ -193,9 +193,6 @@ def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: P
     assert json.loads(problems[0].ground_truth)["answers"] == ["$(1,2)$"]
 
 
-# ------------------------------------------------------------------------------------------------ geometry
-
-
 def picture(shade: int) -> bytes:
     from PIL import Image
 

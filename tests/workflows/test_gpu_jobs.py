@@ -31,12 +31,13 @@ def all_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
 def snakemake(
     folder: Path, *words: str, gpus: int = 8, node: int = 8, python: str = workflow.GPU_PYTHON, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake in ``folder`` on so many pretended GPUs, with training jobs that want ``node`` of them."""
+    """Run Snakemake in ``folder`` on so many pretended GPUs, with training jobs that want ``node`` of them; -n: dry."""
     (folder / "jobs").mkdir(exist_ok=True)
     settings = ["scale=smoke", "engine=verl", "device=cuda", "tracking=none", f"gpu_python={python}"]
     variables |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))} if gpus else {}
     settings.append(f"set={json.dumps([*SIZES, f'verl.gpus_per_node={node}'])}")
-    return workflow.snakemake(folder, *words, "--config", *settings, PRETENDED=str(folder / "jobs"), **variables)
+    run = workflow.dry_run if "-n" in words else workflow.snakemake
+    return run(folder, *words, "--config", *settings, PRETENDED=str(folder / "jobs"), **variables)
 
 
 def test_no_gpu_is_given_twice(tmp_path: Path) -> None:

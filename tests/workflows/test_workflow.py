@@ -36,8 +36,11 @@ class Workflow:
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return snakemake(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments))
 
+    def dry_run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return dry_run(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments))
+
     def jobs(self, *words: str) -> list[str]:
-        return jobs(dry_run(self.folder, *words, BAPO_EXPERIMENTS=str(self.experiments)))
+        return jobs(self.dry_run(*words))
 
 
 def jobs(result: subprocess.CompletedProcess[str]) -> list[str]:
@@ -97,52 +100,29 @@ def test_a_model_whose_variant_changes_the_problems_has_its_own(workflow: Workfl
     assert sum(job.startswith(("Base", "Train", "Evaluate")) for job in found) == 2 * 2 * (1 + 4)
 
 
-OTHERS = "has other problems than {} has here; write data.of_model: true"
+SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
 WITH_SEED = "models: {qwen2-25m: {data: {seed: 3}}}\n\nprobe: {"
+OF_MODEL = WITH_SEED.replace("seed", "of_model: true, seed")
+ANGLES, HELD_OUT = "qwen2.5-vl-325k+angles_6", "data.generator.held_out=angles_9"
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "words", "said"),
     [
-        (
-            "variants.yaml",
-            "angles 6, data: {of_model: true, ",
-            "angles 6, data: {",
-            ["angles"],
-            f"variants.yaml: model=qwen2.5-vl-325k+angles_6: {OTHERS.format('geometry')}",
-        ),
-        (
-            "setting/smoke_countdown.yaml",
-            "probe: {",
-            WITH_SEED,
-            ["runs_reuse"],
-            f"smoke_countdown.yaml: model=qwen2-25m: {OTHERS.format('countdown')}",
-        ),
-        (
-            "setting/smoke_countdown.yaml",
-            "probe: {",
-            WITH_SEED.replace("seed", "of_model: true, seed"),
-            ["runs_reuse"],
-            "",
-        ),
-        (
-            "study/angles.yaml",
-            "name: angles",
-            "name: angles",
-            ["angles", 'set=["data.generator.held_out=angles_9"]'],
-            "data.generator.held_out=angles_9: the variant 'angles_",
-        ),
+        ("variants.yaml", "s 6, data: {of_model: true, ", "s 6, data: {", "angles", f"variants.yaml: model={ANGLES}: "),
+        (SMOKE_COUNTDOWN, "probe: {", WITH_SEED, "runs_reuse", "smoke_countdown.yaml: model=qwen2-25m: "),
+        (SMOKE_COUNTDOWN, "probe: {", OF_MODEL, "runs_reuse", ""),
+        ("study/angles.yaml", "name: a", "name: a", f'angles set=["{HELD_OUT}"]', f"{HELD_OUT}: the variant 'angles_"),
     ],
 )
 def test_each_of_two_sets_of_problems_has_its_folder(
-    workflow: Workflow, file: str, old: str, new: str, words: list[str], said: str
+    workflow: Workflow, file: str, old: str, new: str, words: str, said: str
 ) -> None:
     edit(workflow.experiments / file, old, new)
     study = workflow.experiments / "study" / "reuse.yaml"
     study.write_text(study.read_text(encoding="utf-8").replace("[qwen2-112k]", "[qwen2-112k, qwen2-25m]"))
-    target, *settings = words
-    asked = [target, "--config", "scale=smoke", *settings]
-    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    target, *settings = words.split()
+    result = workflow.dry_run(target, "--config", "scale=smoke", *settings)
     assert (result.returncode == 0) == (not said) and said in result.stderr, result.stderr
 
 
@@ -166,7 +146,7 @@ def test_the_papers_dry_run_lists_exactly_the_runs_of_its_figures(workflow: Work
 def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
     overrides = 'set=["train.steps=7","method.v=2"]'  # a method's setting is for its own jobs
     settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
-    result = dry_run(workflow.folder, "-p", "runs_figure6", "--config", *settings)
+    result = workflow.dry_run("-p", "runs_figure6", "--config", *settings)
     calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
     shared = "tracking=none 'paths.results=\"out\"' train.steps=7"
     log = "2>&1 | tee -i out/smoke/logs/"
@@ -223,7 +203,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 
 def make_up(workflow: Workflow, *words: str) -> int:
     """Something in place of every output, with the metadata that Snakemake itself records (by --touch); how many."""
-    listing = workflow("--summary", *words)
+    listing = workflow.dry_run("--summary", *words)
     outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
     for output in outputs:
         path = workflow.folder / output
@@ -258,7 +238,6 @@ def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
 
 COUNTDOWN = jobs_of("grpo", "bapo", "bapo_without_x2", places=["qwen2-112k, countdown"])
 EVALUATIONS = {job for job in COUNTDOWN if job.startswith("Eval")} | {"Evaluate: qwen2-112k before training, countdown"}
-SMOKE_COUNTDOWN = "setting/smoke_countdown.yaml"
 
 
 @pytest.mark.system
@@ -293,7 +272,7 @@ def test_the_gates_alone_are_judged_anew_by_other_rules(workflow: Workflow) -> N
     make_up(workflow, *words)
     for old, new in (("gates:", "unit: seed\ngates:"), ("# A control: where", "# A control where")):
         edit(workflow.experiments / "study" / "reuse.yaml", old, new)
-        assert workflow.jobs(*words) == []
+    assert workflow.jobs(*words) == []
     rules = [('must: ["low > 0"]', 'must: ["low > 9"]'), ("claim: replayed", "claim: old")]
     rules += [("says: Two passes", "says: Twice"), ('contradiction: ["high < 1"]', 'contradiction: ["high < 2"]')]
     for old, new in rules:
@@ -318,8 +297,7 @@ def test_rules_without_their_runs_end_a_dry_run(
     file = workflow.experiments / "study" / "reuse.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
     target, *settings = words or ["reuse"]
-    asked = [target, "--config", "scale=smoke", *settings]
-    result = dry_run(workflow.folder, *asked, BAPO_EXPERIMENTS=str(workflow.experiments))
+    result = workflow.dry_run(target, "--config", "scale=smoke", *settings)
     assert (result.returncode == 0) == (not said) and (not said or f"reuse.yaml: {said}" in result.stderr), (
         result.stderr
     )

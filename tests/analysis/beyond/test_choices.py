@@ -151,7 +151,6 @@ def test_table_1_has_the_choices_of_the_published_tuning(tmp_path: Path) -> None
 
 
 def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path) -> None:
-
     studies = []
     for name, seeds, tuned in (("first", (1, 2), []), ("second", (2, 3), ["rate 4e-4"]), ("third", (3,), [])):
         content = read_json(write_study(tmp_path, [("tiny", "bapo", seed) for seed in seeds], name=name))

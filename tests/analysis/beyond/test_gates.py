@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +186,7 @@ def test_where_a_data_set_is_the_unit_its_problems_are_its_alone(
         gates.write(asked, tmp_path / "out")
     for method, (_, two) in {m: tuple(solved.values()) for m, solved in OF_BASES.items()}.items():
         monkeypatch.setitem(OF_BASES[method], "two", (*two, 5 if method == "bapo" else 4))
-    lead = {"measure": "accuracy", "of": "bapo", "minus": "grpo"}
-    asked = of_bases(tmp_path, monkeypatch, unit="data", **lead)
-    found = gates.judge(asked.blocks, asked, gates.registered("asked"))[0]["estimate"]
+    found = first_estimate(of_bases(tmp_path, monkeypatch, unit="data", measure="accuracy", **LEAD))
     assert (found.mean, found.df) == pytest.approx((100 * (1 / 8 + 5 / 24) / 2, 1))
     assert found.se == pytest.approx(100 * (5 / 24 - 1 / 8) / 2)
 
@@ -229,7 +228,7 @@ def test_a_rule_is_about_the_mean_an_end_of_the_interval_or_p(rules: list[str], 
     assert not gates.meets(Estimate(5.0, float("nan"), 0.0), ["low > 0"], float("nan"))
 
 
-DECISION = {"asks": "Is BAPO better?", "measure": "accuracy", "of": "bapo", "minus": "grpo"}
+DECISION = {"asks": "Is BAPO better?", "measure": "accuracy", **LEAD}
 
 
 @pytest.mark.parametrize(
@@ -294,6 +293,8 @@ def test_what_cannot_be_judged_is_named(
 PLANNED = "[{task: countdown, models: [qwen2-112k], methods: [grpo, bapo+rollouts], seeds: [1, 2]}]"
 OF_SEEDS = "[{task: countdown, models: [qwen2-112k], methods: [grpo], seeds: [1]}, "
 OF_SEEDS += "{task: countdown, models: [qwen2-112k], methods: [bapo], seeds: [2]}]"
+SHARE = {**GATE, "measure": "gain_share"}
+LESS = {**GATE, "minus": "grpo", "less": {"of": "grpo", "minus": "dapo"}}
 OF_MODELS = PLANNED.replace("qwen2-112k", "qwen2-112k+base_2, qwen2-112k+base_3")
 
 
@@ -309,16 +310,8 @@ OF_MODELS = PLANNED.replace("qwen2-112k", "qwen2-112k+base_2, qwen2-112k+base_3"
         ({"gates": [{**GATE, "of": "dapo"}]}, PLANNED, r"gates\.0\.of: .*dapo.*allowed: grpo, bapo\+rollouts"),
         ({"gates": [{**GATE, "of": "base"}]}, PLANNED, r"gates\.0\.of: "),
         ({"gates": [GATE, {**GATE, "minus": "bapo"}]}, PLANNED, r"gates\.1\.minus: .*allowed: grpo, bapo\+rollouts"),
-        (
-            {"gates": [{**GATE, **LEAD, "measure": "gain_share", "of": "grpo", "minus": "grpo", "gain_from": "repo"}]},
-            PLANNED,
-            r"gates\.0\.gain_from: .*repo",
-        ),
-        (
-            {"gates": [{**GATE, "minus": "grpo", "less": {"of": "grpo", "minus": "dapo"}}], "unit": "base"},
-            OF_MODELS,
-            r"gates\.0\.less\.minus: .*dapo",
-        ),
+        ({"gates": [{**SHARE, "minus": "grpo", "gain_from": "repo"}]}, PLANNED, r"gates\.0\.gain_from: .*repo"),
+        ({"gates": [LESS], "unit": "base"}, OF_MODELS, r"gates\.0\.less\.minus: .*dapo"),
         ({"gates": [{**GATE, "problems": "cd5"}]}, PLANNED, r"gates\.0\.problems: no set 'cd5'.*cd34"),
         ({"gates": [{**GATE, "measure": "pass@32", "problems": "probe"}]}, PLANNED, r"gates\.0\.problems"),
         ({"gates": [GATE], "unit": "data"}, PLANNED, "unit=data: .*two base models of countdown at scale smoke"),
@@ -333,20 +326,13 @@ OF_MODELS = PLANNED.replace("qwen2-112k", "qwen2-112k+base_2, qwen2-112k+base_3"
 def test_rules_are_checked_against_the_runs_before_the_first(
     rules: dict[str, Any], runs: str, named: str, experiments: Path
 ) -> None:
-    content = {
-        "name": "asked",
-        "title": "Asked",
-        "claim": "it helps",
-        **rules,
-        "scales": {"smoke": yaml.safe_load(runs)},
-    }
+    scales = {"smoke": yaml.safe_load(runs)}
+    content = {"name": "asked", "title": "Asked", "claim": "it helps", **rules, "scales": scales}
     given = {key: value for key, value in content.items() if value is not None}
     (experiments / "study" / "asked.yaml").write_text(yaml.safe_dump(given))
-    if not named:
+    refused = pytest.raises(UserError, match=rf"study/asked\.yaml: .*{named}")
+    with refused if named else contextlib.nullcontext():
         check("asked", Settings(scale="smoke"))
-    else:
-        with pytest.raises(UserError, match=rf"study/asked\.yaml: .*{named}"):
-            check("asked", Settings(scale="smoke"))
 
 
 def test_methods_that_leave_a_rule_without_its_runs_are_refused() -> None:

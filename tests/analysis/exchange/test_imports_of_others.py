@@ -19,42 +19,15 @@ from analysis.exchange.imports import read, scores_of, steps_of
 from bapo.errors import UserError
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, read_json, read_table
 
+LOGS = Path(__file__).with_name("logs")
 #: what verl's console logger prints under Ray, with other output between; one line is cut off
-VERL_CONSOLE = "\x1b[36m(TaskRunner pid=812)\x1b[0m ".join(
-    [
-        "",
-        "Training Progress:   0%|          | 0/2 [00:00<?, ?it/s]\n",
-        "step:0 - val-core/openai/gsm8k/reward/mean@1:0.31\n",
-        "step:1 - actor/entropy:0.41 - critic/score/mean:0.25 - actor/grad_norm:1.5e-01 - actor/lr:np.float64(1e-06)\n",
-        "step:2 - actor/entropy:0.40 - critic/score/mean:0.5 - actor/grad_no\n",
-        "step:3 - actor/entropy:0.39 - critic/score/mean:0.75 - actor/grad_norm:nan\n",
-    ]
-)
+VERL_CONSOLE = (LOGS / "verl.log").read_text(encoding="utf-8")
 VERL_FILE = (
     '{"step":1,"data":{"critic/score/mean":0.25,"timing_s/step":9.5}}\n{"step":2,"data":{"critic/score/mean":0.5}}\n'
 )
-TRAINER_STATE = {
-    "global_step": 3,
-    "log_history": [
-        {"step": 1, "completions/mean_length": 101.5, "reward": 0.75, "clip_ratio/region_mean": 0.01, "step_time": 7.5},
-        {"step": 2, "loss": 0.1, "reward": "n/a"},
-        "not a record",
-        {"step": 3, "loss": 0.1, "reward": 1.25},
-        {"step": 3, "eval_loss": 0.2, "eval_reward": 0.9},
-    ],
-}
-LM_EVAL = {
-    "results": {
-        "gsm8k": {
-            "alias": "gsm8k",
-            "acc,none": 0.7,
-            "exact_match_stderr,strict-match": 0.02,
-            "exact_match,strict-match": 0.5,
-            "exact_match,flexible-extract": 0.6,
-        },
-        "wikitext": {"alias": "wikitext", "word_perplexity,none": 12.5, "acc,none": "N/A"},
-    }
-}
+TRAINER_STATE, LM_EVAL = (
+    json.loads((LOGS / f"{name}.json").read_text(encoding="utf-8")) for name in ("trainer_state", "lm_eval")
+)
 
 
 def write(folder: Path, name: str, content: Any) -> Path:

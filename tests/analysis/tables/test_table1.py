@@ -239,12 +239,8 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Countdown: the base, two seeds of GRPO and BAPO; two benchmarks of four problems with two samples."""
     root = tmp_path_factory.mktemp("forest")
     base = {"task": "countdown", "model": "tiny", "run": str(write_run(root / "base", {n: _bits(2) for n in NAMES}))}
-    right = {  # correct answers of eight on each benchmark
-        ("grpo", 1): (4, 2),
-        ("grpo", 2): (4, 4),
-        ("bapo", 1): (6, 4),
-        ("bapo", 2): (6, 8),
-    }
+    # correct answers of eight on each benchmark
+    right = {("grpo", 1): (4, 2), ("grpo", 2): (4, 4), ("bapo", 1): (6, 4), ("bapo", 2): (6, 8)}
     cells = []
     for (method, seed), counts in right.items():
         bits = {name: _bits(count) for name, count in zip(NAMES, counts, strict=True)}

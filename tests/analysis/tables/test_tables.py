@@ -74,9 +74,6 @@ def test_costs_relative_to_grpo(costs: Path, tmp_path: Path) -> None:
     assert frame.loc[("grpo", "seconds_other"), "seed_2"] == pytest.approx(5.0)  # 120 - 100 - 5 - 10
 
 
-# ------------------------------------------------------------------------------------------------ Table 3
-
-
 def test_the_papers_own_runs_differ_in_nothing_that_table_3_prints(tmp_path: Path) -> None:
     name = "deepseek-r1-distill-qwen-1.5b"
     config = plain(configuration.run_config("paper", "mathematics", name, "bapo", 42, ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from typing import Any
@@ -51,76 +52,61 @@ def test_grpo_passes() -> None:
     one_step(advantages=np.zeros((8, 2)), loss=lost(kl=1.0, mine=2.0, **CLIPPED))
 
 
-@pytest.mark.parametrize(
-    "own, fault",
-    [
-        ({"draw_prompts": None}, "draw_prompts returned None, must be a list of one Prompt or more"),
-        ({"draw_prompts": []}, "draw_prompts returned a list of 0, must be"),
-        ({"draw_prompts": ["a"]}, "draw_prompts returned a list of 1, must be"),
-        ({"syncs_rollout_policy": False}, "syncs_rollout_policy returned False, must be True where delays_"),
-        ({"syncs_rollout_policy": np.False_}, "syncs_rollout_policy returned False, must be True where"),
-        ({"syncs_rollout_policy": None}, "syncs_rollout_policy returned None, must be bool"),
-        ({"rollout_budget": 2.5}, "rollout_budget returned 2.5, must be int or None"),
-        ({"passes": None}, "passes returned None, must be int"),
-        ({"separate": "first"}, "separate returned 'first', must be int"),
-        ({"trains_policy": None}, "trains_policy returned None, must be bool"),
-        ({"resets_reference": 1}, "resets_reference returned 1, must be bool"),
-        ({"build_batch": None}, "build_batch returned None, must be a Batch"),
-        ({"build_batch": []}, "build_batch returned a list of 0, must be a Batch"),
-        ({"build_batch": Batch(None)}, "build_batch returned groups=None, must be a list of Group"),
-        ({"build_batch": Batch(["a"])}, "build_batch returned groups=a list of 1, must be a list of Group"),
-        (
-            {"build_batch": Batch([], fresh(1, [1]))},
-            "build_batch returned rejected=a list of 1, must be a list of (Group",
-        ),
-        ({"build_batch": Batch([], [(fresh(1, [1])[0],)])}, "build_batch returned rejected=a list of 1, must"),
-        ({"build_batch": Batch([], phase=None)}, "build_batch returned phase=None, must be int"),
+def refused(own: dict[str, Any], fault: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"methods/own.py: Own.{fault}, must be")):
+        one_step(**own)
+
+
+#: hook -> answers, and how an error shows them; a loss is given as what ``lost`` takes
+UNUSABLE: dict[str, list[tuple[Any, str]]] = {
+    "draw_prompts": [(None, "None"), ([], "a list of 0"), (["a"], "a list of 1")],
+    "syncs_rollout_policy": [(False, "False"), (np.False_, "False"), (None, "None")],
+    "rollout_budget": [(2.5, "2.5")],
+    "passes": [(None, "None")],
+    "separate": [("first", "'first'")],
+    "trains_policy": [(None, "None")],
+    "resets_reference": [(1, "1")],
+    "build_batch": [
+        *((None, "None"), ([], "a list of 0"), (Batch(None), "groups=None"), (Batch(["a"]), "groups=a list of 1")),
+        *((Batch([], groups), "rejected=a list of 1") for groups in (fresh(1, [1]), [(fresh(1, [1])[0],)])),
+        (Batch([], phase=None), "phase=None"),
         *(
-            (
-                {"build_batch": Batch([], metrics={name: 7})},
-                f"build_batch returned the metric '{name}', must be renamed",
-            )
+            (Batch([], metrics={name: 7}), f"the metric '{name}'")
             for name in ("step", "policy_version", "reward_mean", "loss", "tv_x2", "seconds_push", "forward_flops")
         ),
-        ({"build_batch": Batch([], metrics={"mine": "7"})}, "build_batch returned the metric mine='7', must be one"),
-        ({"build_batch": Batch([], metrics={"mine": None})}, "build_batch returned the metric mine=None, must be one"),
-        ({"advantages": np.zeros(16)}, "advantages returned float64 [16], must be [8], or [8, 2] with a number for"),
-        *(
-            ({"advantages": np.zeros(shape, np.float32)}, f"advantages returned float32 {list(shape)}, must be [8], or")
-            for shape in ((7,), (8, 1), (2, 8), (8, 8, 8), ())
-        ),
-        ({"advantages": [0.0] * 8}, "advantages returned a list of 8, must be an array of numbers [8]"),
-        ({"advantages": 0.5}, "advantages returned 0.5, must be an array of numbers [8]"),
-        ({"advantages": np.zeros(8, object)}, "advantages returned object [8], must be an array of numbers [8]"),
-        (
-            {"advantages": np.full(8, np.nan)},
-            "advantages returned [nan, nan, nan, nan, nan, nan, nan, nan], float64 [8], must be finite",
-        ),
-        ({"second_part": np.zeros(7, bool)}, "second_part returned bool [7], must be bool [8]"),
-        ({"second_part": np.zeros(8, int)}, "second_part returned int64 [8], must be bool [8]"),
-        ({"saved": ("memory",), "memory": {1}}, "state returned memory=a set, must be plain data that JSON can hold"),
-        ({"saved": ("memory",), "memory": np.ones(2)}, "state returned memory=float64 [2], must be plain data"),
-        ({"saved": ("memory",)}, "build_batch returned no attribute 'memory', must be one, since `saved` names it"),
-        ({"loss": 0.5}, "loss returned 0.5, must be a tuple (loss, metrics)"),
-        ({"loss": (0.5, {})}, "loss returned the loss 0.5, must be a tensor [] with a gradient"),
-        *(
-            ({"loss": (values, metrics)}, f"loss returned {fault}")
-            for values, metrics, fault in (
-                ([1.0, 2.0], CLIPPED, "the loss float32 [2], must be a tensor [] with a gradient"),
-                ("bare", CLIPPED, "a detached loss float32 [], must be"),
-                (0.0, {}, "the metric clipped=None, must be a tensor [2]"),
-                (0.0, {"clipped": 0.0}, "the metric clipped=float32 [], must be a tensor [2]"),
-                (0.0, CLIPPED | {"mine": [1.0]}, "the metric mine=float32 [1], must be one number in a tensor"),
-                (0.0, CLIPPED | {"gradient_norm": 1.0}, "the metric 'gradient_norm', must be renamed"),
-                (0.0, CLIPPED | {"ratio_x1": 1.0}, "the metric 'ratio_x1', must be renamed"),
-            )
-        ),
+        *((Batch([], metrics={"mine": value}), f"the metric mine={value!r}") for value in ("7", None)),
     ],
-    ids=lambda value: value[:60] if isinstance(value, str) else "",
+    "advantages": [
+        *((np.zeros(16), "float64 [16]"), ([0.0] * 8, "a list of 8"), (0.5, "0.5")),
+        *((np.zeros(s, np.float32), f"float32 {list(s)}") for s in ((7,), (8, 1), (2, 8), (8, 8, 8), ())),
+        *((np.zeros(8, object), "object [8]"), (np.full(8, np.nan), f"{[math.nan] * 8}, float64 [8]")),
+    ],
+    "second_part": [(np.zeros(7, bool), "bool [7]"), (np.zeros(8, int), "int64 [8]")],
+    "loss": [
+        *((0.5, "0.5"), ((0.5, {}), "the loss 0.5"), (([1.0, 2.0], CLIPPED), "the loss float32 [2]")),
+        (("bare", CLIPPED), "a detached loss float32 []"),
+        *(((0.0, {}), "the metric clipped=None"), ((0.0, {"clipped": 0.0}), "the metric clipped=float32 []")),
+        ((0.0, CLIPPED | {"mine": [1.0]}), "the metric mine=float32 [1]"),
+        *(((0.0, CLIPPED | {name: 1.0}), f"the metric '{name}'") for name in ("gradient_norm", "ratio_x1")),
+    ],
+}
+
+
+@pytest.mark.parametrize(("hook", "answer", "said"), [(hook, *each) for hook in UNUSABLE for each in UNUSABLE[hook]])
+def test_an_answer_that_no_engine_can_use_is_refused(hook: str, answer: Any, said: str) -> None:
+    if hook == "loss" and isinstance(answer, tuple) and answer[0] != 0.5:
+        values, metrics = answer
+        answer = lost(torch.tensor(1.0) if values == "bare" else values, **metrics)
+    refused({hook: answer}, f"{hook} returned {said}")
+
+
+@pytest.mark.parametrize(
+    ("memory", "fault"),
+    [
+        ({"memory": {1}}, "state returned memory=a set"),
+        ({"memory": np.ones(2)}, "state returned memory=float64 [2]"),
+        ({}, "build_batch returned no attribute 'memory'"),
+    ],
 )
-def test_an_answer_that_no_engine_can_use_is_refused(own: dict[str, Any], fault: str) -> None:
-    if isinstance(own.get("loss"), tuple) and own["loss"][0] != 0.5:
-        values, metrics = own["loss"]
-        own = {"loss": lost(torch.tensor(1.0) if values == "bare" else values, **metrics)}
-    with pytest.raises(UserError, match=re.escape(f"methods/own.py: Own.{fault}")):
-        one_step(**own)
+def test_what_is_saved_must_be_there_and_plain(memory: dict[str, Any], fault: str) -> None:
+    refused({"saved": ("memory",), **memory}, fault)

@@ -23,8 +23,8 @@ if LATE:
     SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))
 
 
-def librarys_logits(model, tokens: list[int], own) -> torch.Tensor:
-    """[L, vocabulary] of the library's own forward with pixels, one sequence at a time."""
+def librarys_logprobs(model, tokens: list[int], start: int, own, temperature: float = 1.0) -> torch.Tensor:
+    """Of the tokens from ``start`` on, by the library's own forward with pixels, one sequence at a time."""
     ids = torch.tensor([tokens])
     given = {}
     if own is not None:
@@ -35,7 +35,8 @@ def librarys_logits(model, tokens: list[int], own) -> torch.Tensor:
         }
     model.model.rope_deltas = None
     with torch.no_grad():
-        return model(input_ids=ids, use_cache=False, **given).logits[0]
+        logits = model(input_ids=ids, use_cache=False, **given).logits[0, start - 1 : -1]
+    return torch.log_softmax(logits / temperature, -1).gather(1, ids[0, start:, None])[:, 0]
 
 
 @pytest.mark.parametrize("sizes", [SIZES[:1], SIZES], ids=["equal sizes", "different sizes"])
@@ -86,8 +87,7 @@ def test_log_probabilities_of_samples_are_the_librarys(tokenizer, processor, nam
             response = tokens[:length].tolist()
             if model.config.image_token_id in response:  # the library would take it for an image
                 continue
-            logits = librarys_logits(model, [*prompt, *response], pictures)[len(prompt) - 1 : -1]
-            expected = torch.log_softmax(logits, -1)[torch.arange(length), response]
+            expected = librarys_logprobs(model, [*prompt, *response], len(prompt), pictures)
             assert np.abs(noted[:length] - expected.numpy()).max() < 1e-5
             checked += 1
     assert checked > 2 * len(prompts)
@@ -106,8 +106,7 @@ def test_responses_that_have_begun_still_see_the_image(tokenizer, processor, fas
         response = samples.tokens[0, : samples.lengths[0]].tolist()
         assert model.config.image_token_id not in response
         start = len(prompt) + len(beginning)
-        logits = librarys_logits(model, [*prompt, *beginning, *response], picture_)[start - 1 : -1]
-        expected = torch.log_softmax(logits, -1)[torch.arange(len(response)), response]
+        expected = librarys_logprobs(model, [*prompt, *beginning, *response], start, picture_)
         assert np.abs(samples.logprobs[0, : len(response)] - expected.numpy()).max() < 1e-5
     begun[0][1] = model.config.image_token_id
     again = sample(model, chosen, 1, keys, 7, SETTINGS, images=pictures, beginnings=begun, fast=fast)
@@ -137,9 +136,8 @@ def test_scores_and_gradients_are_the_librarys(tokenizer, processor, name):
         return scored, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
     for row, (pick, n) in enumerate(zip(*PICKS[name], strict=True)):
-        tokens = ids[row, : len(prompts[pick]) + n].tolist()
-        logits = librarys_logits(model, tokens, own[pick])[len(prompts[pick]) - 1 : -1] / 0.8
-        expected = torch.log_softmax(logits, -1)[torch.arange(n), tokens[-n:]]
+        start = len(prompts[pick])
+        expected = librarys_logprobs(model, ids[row, : start + n].tolist(), start, own[pick], 0.8)
         with torch.no_grad():
             found = models.score(model, ids, starts, width, 0.8, pictures=pictures).logprobs[row, :n]
         assert (found - expected).abs().max() < 1e-5

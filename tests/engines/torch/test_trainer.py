@@ -322,20 +322,6 @@ def test_damaged_checkpoint_is_named_and_passed_over(
     assert_same(undisturbed, folder)
 
 
-def test_truncated_table_is_refused_and_rebuilt(tiny_world: list[str], undisturbed: Path) -> None:
-    overrides, folder = twin(tiny_world, undisturbed, "truncated")
-    shutil.copytree(undisturbed, folder)
-    table = folder / files.STEPS
-    table.write_bytes(table.read_bytes()[:-20])
-    for read, place in ((files.read_table, table), (files.verify_files, folder)):
-        with pytest.raises(UserError, match=r"steps\.parquet"):
-            read(place)
-    (folder / files.SUMMARY).unlink()  # the cure that the message names
-    train(compose_config(overrides))
-    files.verify_files(folder)
-    assert_same(undisturbed, folder)
-
-
 def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> None:
     first = compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2"])
     train(first)
@@ -449,7 +435,7 @@ def test_a_disk_that_is_full_while_writing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[str], undisturbed: Path) -> None:
-    """And its tables can still be written again."""
+    """And a truncated table is refused, and rebuilt from the last checkpoint."""
     overrides, folder = twin(tiny_world, undisturbed, "finished")
     train(compose_config([*overrides, "checkpoint.keep_state=false"]))
     assert checkpoints.steps_with_trainer(folder) == [6]
@@ -458,8 +444,12 @@ def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[st
     assert (last / "trainer" / "state.json").stat().st_size < 200  # nothing of the buffers, which this run has
     assert not files.damaged_files(last, files.read_json(last / "checksums.json"))
     assert_same(undisturbed, folder)
-    (folder / files.SUMMARY).unlink()
-    (folder / files.STEPS).unlink()
+    table = folder / files.STEPS
+    table.write_bytes(table.read_bytes()[:-20])
+    for read, place in ((files.read_table, table), (files.verify_files, folder)):
+        with pytest.raises(UserError, match=r"steps\.parquet"):
+            read(place)
+    (folder / files.SUMMARY).unlink()  # the cure that the message names
     train(compose_config([*overrides, "checkpoint.keep_state=false"]))
     files.verify_files(folder)
     assert_same(undisturbed, folder)

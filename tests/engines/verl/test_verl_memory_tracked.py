@@ -15,6 +15,7 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 import torch
 import torch.distributed as dist
 import transformers
+from support.vllm_arguments import FAMILIES, layers_of
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -30,23 +31,6 @@ from bapo.engines.verl import memory, micro_batch
 from bapo.experiments import compose as configuration
 
 SMALL, LARGE, COUNTDOWN = ("single_gpu", "mathematics"), ("paper", "mathematics"), ("paper", "countdown")
-#: the heads, which no sum depends on, and whether the model's head is its embedding
-QWEN2_1_5B = {"num_attention_heads": 12, "num_key_value_heads": 2}
-QWEN2_7B = {"num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": False}
-QWEN3 = {"num_key_value_heads": 8, "head_dim": 128}
-MODELS = {
-    "qwen2.5-0.5b-instruct": ("Qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2}),
-    "qwen3-0.6b": ("Qwen3", {"num_attention_heads": 16, **QWEN3}),
-    "smollm2-135m-instruct": ("Llama", {"num_attention_heads": 9, "num_key_value_heads": 3}),
-    "qwen2.5-1.5b": ("Qwen2", QWEN2_1_5B),
-    "qwen2.5-math-1.5b": ("Qwen2", QWEN2_1_5B),
-    "deepseek-r1-distill-qwen-1.5b": ("Qwen2", {**QWEN2_1_5B, "tie_word_embeddings": False}),
-    "qwen3-4b": ("Qwen3", {"num_attention_heads": 32, **QWEN3}),
-    "qwen2.5-math-7b": ("Qwen2", QWEN2_7B),
-    "qwen3-8b": ("Qwen3", {"num_attention_heads": 32, "tie_word_embeddings": False, **QWEN3}),
-    "qwen2.5-vl-3b": ("Qwen2_5_VL", {"num_attention_heads": 16, "num_key_value_heads": 2}),
-    "qwen2.5-vl-7b": ("Qwen2_5_VL", QWEN2_7B),
-}
 #: of both towers that read images
 TOWER = {"depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420}
 FEW = ("train.micro_batch_size=8",)
@@ -81,20 +65,13 @@ def test_the_sum_is_never_below_the_tracker_and_as_far_above_as_known(
     config = configuration.run_config(scale, task, name, method, 1, words)
     sizes, ranks = config.model.sizes, config.verl.gpus_per_node or 8
     tokens = memory.micro_batch_tokens(config, ranks, memory.asked_tokens(config, ranks), CARD)
-    family, more = MODELS[name]
-    shape = {
-        "vocab_size": sizes.vocabulary,
-        "hidden_size": sizes.width,
-        "num_hidden_layers": sizes.layers,
-        "intermediate_size": sizes.mlp,
-    }
-    described = {"tie_word_embeddings": True, **shape, **more}
+    kind, _, _, tied, _ = FAMILIES[name]
+    shape = layers_of(config)  # heads, which no sum depends on, among it
     if task == "geometry":
         rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
-        tied, tower = described.pop("tie_word_embeddings"), {**TOWER, "out_hidden_size": sizes.width}
-        text = {**described, "rope_parameters": rope}
-        described = {"text_config": text, "vision_config": tower, "tie_word_embeddings": tied}
-    described = getattr(transformers, f"{family}Config")(**described)
+        tower = {**TOWER, "out_hidden_size": sizes.width}
+        shape = {"text_config": {**shape, "rope_parameters": rope}, "vision_config": tower}
+    described = transformers.AutoConfig.for_model(kind, tie_word_embeddings=tied, **shape)
     found = tracked(described, ranks, tokens, whole=not memory.fused(config))
     if method == "ppo":  # beside it lie the weights and moments of a model as large
         found += 12 * config.model.parameters / ranks

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
@@ -53,46 +55,8 @@ from bapo.engines.verl.batch_layout import (
 )
 from bapo.engines.verl.learner import policy_loss, terms_of_responses
 
-WITHOUT_KL = {"entropy_coef": 0.01}
-COMMON = {"kl_coef": 0.05, **WITHOUT_KL}
-WITHOUT_X2 = {"c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
-BAPO = {"m": 3, **WITHOUT_X2}
-METHODS = {
-    "grpo": COMMON,
-    "dapo": {},
-    "grpo_delayed": {"v": 5, **COMMON},
-    "repo": {"capacity": 8, "min_cached": 8, "replays": 5, "off_policy_weight": 0.7, "entropy_coef": 0.01},
-    "bapo": BAPO,
-    "bapo, a sum of two expectations": {"algorithm": "bapo", "expectations": "separate", **BAPO},
-    # parts of groups, ratios and KL to the step's policy, advantages by the buffer
-    "bapo_code": {"x2_weight": 3.0, **BAPO},
-    "bapo_released": {**BAPO, "kl_coef": 0.0},  # ratios to the policies of the groups' own steps
-    "bapo_without_x2": WITHOUT_X2,
-    "bapo_without_x3": BAPO,
-    "bapo_duplicates": BAPO,
-    "bapo_shuffled": BAPO,
-    "grpo_random_reward": COMMON,
-    "gspo": {"clip_low": 0.1, "clip_high": 0.1, "entropy_coef": 0.01},
-    "mopps": {"entropy_coef": 0.01},
-    "arpo": WITHOUT_KL,
-    "dots_rr": {"first_steps": 1, **WITHOUT_KL},
-    "areal": {"staleness": 1, **WITHOUT_KL},
-    "grpo_stale": {"staleness": 1, **COMMON, "kl_to": "reference"},
-    "m2po": {"staleness": 1, "clip_low": 0.1, "clip_high": 0.1, "entropy_coef": 0.01},
-    "bapo_xi": {"staleness": 1, "entropy_coef": 0.01},
-    "mu_grpo": {"veto": 0.6, "clip_low": 0.4, "clip_high": 1.0, "entropy_coef": 0.01},
-    "rl_zvp": {"entropy_coef": 0.01},
-    "freshper": COMMON,
-    "fifo_replay": COMMON,
-    "grpo, truncated sequence weights": {"algorithm": "grpo", "sequence_weights": "truncate", **COMMON},
-    "bapo, masked sequence weights": {"algorithm": "bapo", "sequence_weights": "mask", **BAPO},
-    "remix": {"switch_step": 2, **COMMON},
-    "luffy": {"entropy_coef": 0.01},
-    "exgrpo": {"start_reward": 0.1, "entropy_coef": 0.01},
-    "dots": {"first_steps": 1, **WITHOUT_KL},
-    "partial_rollouts": {"segments": "current", **COMMON},
-    "relift": {"buffer_share": 0.4, "entropy_coef": 0.01},
-}
+OPTIONS = yaml.safe_load(Path(__file__).with_name("parity.yaml").read_text(encoding="utf-8"))
+COMMON, METHODS = OPTIONS["with_kl"], OPTIONS["methods"]
 
 
 def verl_update(
