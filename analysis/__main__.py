@@ -69,7 +69,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     other = ("--reference", {"metavar": "METHOD", "help": "what rows are compared with; default: the study's"})
     for table in (products.TABLES | products.OTHERS).values():
-        only = [other] if table.name == products.SPECIFICATIONS else []
+        only = [other] if table.name in (products.SPECIFICATIONS, products.COVERAGE) else []
         command(table.name, _table, STUDY, OUT, *only, text=table.heading)
     figure = ("name", {"choices": products.FIGURES, "metavar": "NAME", "help": f"one of {', '.join(products.FIGURES)}"})
     text = "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it"

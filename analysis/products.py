@@ -28,8 +28,8 @@ MAIN = "table1"
 CLAIMED = (MAIN, "table1_seeds")
 #: tables that every study may have, each in files of its own
 COMPARISON, GATES, SOLVE_RATE = "comparison", "gates", "solve_rate"
-SPECIFICATIONS, ASYMPTOTE = "specifications", "asymptote"
-PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS, ASYMPTOTE)
+SPECIFICATIONS, ASYMPTOTE, COVERAGE = "specifications", "asymptote", "coverage"
+PER_STUDY = (COMPARISON, GATES, SOLVE_RATE, SPECIFICATIONS, ASYMPTOTE, COVERAGE)
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -94,6 +94,7 @@ OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(GATES, "Positive controls and decision, written down before the runs", "beyond.gates"),
     Product(SOLVE_RATE, "Training prompts by the base model's solve rate", "beyond.solve_rate"),
+    Product(COVERAGE, "Test problems by the base model's solve rate", "beyond.coverage"),
     Product(SPECIFICATIONS, "Every difference by each standard test", "beyond.specifications"),
     Product(ASYMPTOTE, "Where training would end, by sigmoid fits", "beyond.asymptote", curves=True),
     Product(FIRST_LOOK, "First look", "tables.first_look"),

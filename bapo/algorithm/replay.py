@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
-from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
+import numpy as np
+
+from bapo.algorithm.rollouts import REPLAYED, Group, Prompt, Samples
 
 
 class Buffer(Protocol):
@@ -122,5 +124,11 @@ class ResponseCache:
 
 def merge(groups: list[Group]) -> Group:
     """Join several single responses to the same prompt into one replayed group."""
-    step, version = min(g.step for g in groups), min(g.version for g in groups)
-    return replace(groups[0].with_responses_of(groups), step=step, version=version, origin=REPLAYED)
+    return Group(
+        prompt=groups[0].prompt,
+        rewards=np.concatenate([g.rewards for g in groups]),
+        step=min(g.step for g in groups),
+        version=min(g.version for g in groups),
+        samples=Samples.concatenate([g.samples for g in groups]),
+        origin=REPLAYED,
+    )

@@ -160,7 +160,10 @@ class Group:
         return replace(self, rewards=self.rewards[i], samples=self.samples.select(i), **marks)
 
     def with_responses_of(self, parts: Sequence[Group]) -> Group:
-        """Return the group with the responses of ``parts``, in order, in the place of its own."""
+        """Return the group with as many responses as its own in their place: those of ``parts``, in order.
+
+        What the group marks of its responses stays as it is.
+        """
         rewards = np.concatenate([part.rewards for part in parts])
         return replace(self, rewards=rewards, samples=Samples.concatenate([part.samples for part in parts]))
 
