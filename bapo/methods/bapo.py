@@ -18,7 +18,8 @@ from bapo.methods.base import KL, Batch, Method, MethodConfig, Phase, Sampler, S
 
 Span = Annotated[list[Share], Field(min_length=2, max_length=2)]  # [low, high]
 Groups = list[Group]
-LEFT_OUT = "left out of X1"  #: why a fresh group is not trained on
+#: why a fresh group is not trained on, in the tables of runs. Other filters than "range" leave out groups with a signal
+NO_SIGNAL = "no signal in X1"
 
 
 class BAPOConfig(MethodConfig):
@@ -159,7 +160,7 @@ class BAPO(Method):
             metrics: further numbers of the step
         """
         x1_ids = {id(g) for g in x1}
-        rejected = [(g, LEFT_OUT) for g in fresh if id(g) not in x1_ids]
+        rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in x1_ids]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
         metrics |= {"r_tot": self.average_reward or 0.0, "reevaluated_prompts": len(x2) + len(failed)}
         metrics |= {"bad_buffer": len(self.bad), "high_buffer": len(self.high)}

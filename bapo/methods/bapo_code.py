@@ -20,7 +20,7 @@ from bapo.algorithm.batch import linear_threshold
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt, HardPrompts
 from bapo.algorithm.rollouts import Group, Prompt, above, between
-from bapo.methods.bapo import BAPO, LEFT_OUT, BAPOConfig, Groups, Span
+from bapo.methods.bapo import BAPO, NO_SIGNAL, BAPOConfig, Groups, Span
 from bapo.methods.base import Batch, Phase, Sampler, State, Tensor, draw_groups
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
@@ -96,7 +96,7 @@ class BAPOCode(BAPO):
         x2 = [replace(g, weight=self.config.x2_weight) for g in x2]
         batch = self.batch(fresh, x1, x2, x3, failed, c2=c2, c3=c3)
         x1_keys = {g.key for g in x1}
-        batch.rejected = [(g, why) for g, why in batch.rejected if why != LEFT_OUT or g.key not in x1_keys]
+        batch.rejected = [(g, why) for g, why in batch.rejected if why != NO_SIGNAL or g.key not in x1_keys]
         batch.rejected += [(g, "batch full") for g in surplus]
         batch.metrics["reevaluated_prompts"] += len(surplus)
         return batch

@@ -59,7 +59,7 @@ def test_ten_steps_of_algorithm_1():
     assert sampler.asked == [["2a", "2b", "3a"], ["7a", "7b", "8a"]]
 
     # why the others are not in the batch
-    assert reasons(seen[4]) == {"4a": "left out of X1", "4e": "left out of X1", "4f": "left out of X1"}
+    assert reasons(seen[4]) == {"4a": "no signal in X1", "4e": "no signal in X1", "4f": "no signal in X1"}
     assert reasons(seen[5])["2b"] == "all correct" and reasons(seen[5])["3a"] == "not improved"
     # 7b and 8a have left B_bad, 7a went to the back; then 10a and 10b came in
     assert bad(method) == ["8b", "9a", "9b", "7a", "10a", "10b"]
@@ -68,7 +68,7 @@ def test_ten_steps_of_algorithm_1():
 def test_x1_keeps_one_to_seven_of_eight():
     batch = bapo(batch_size=9).build_batch(1, fresh(1, range(9)), NoSampler())
     assert parts(batch)[0] == ["1b", "1c", "1d", "1e", "1f", "1g", "1h"]  # 1/8 and 7/8 included
-    assert reasons(batch) == {"1a": "left out of X1", "1i": "left out of X1"}
+    assert reasons(batch) == {"1a": "no signal in X1", "1i": "no signal in X1"}
     # 1/5 and 4/5 are not exact in binary, and G = 5 stores float32 rewards
     batch = bapo().build_batch(1, fresh(1, range(6), size=5), NoSampler())
     assert parts(batch)[0] == ["1b", "1c", "1d", "1e"]

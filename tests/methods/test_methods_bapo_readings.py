@@ -207,7 +207,7 @@ def test_fresh_groups_of_the_rollout_policy_fill_the_batch():
     batch = m.build_batch(1, fresh(1, [2, 0, 8, 8]), sampler)
     assert parts(batch) == (["1a", "b", "d", "e"], [], [])  # the first four with a signal, f without need
     reasons = {g.prompt.id: reason for g, reason in batch.rejected}
-    assert (reasons["f"], reasons["g"], reasons["c"]) == ("batch full", "batch full", "left out of X1")
+    assert (reasons["f"], reasons["g"], reasons["c"]) == ("batch full", "batch full", "no signal in X1")
     assert sampler.asked == [["a", "b", "c", "d"], ["e", "f", "g"]] and set(sampler.policies) == {"rollout"}
     limited = ScriptedSampler({"a": [8], "b": [8], "c": [8], "d": [8]}, "abcd")
     assert parts(build("bapo_filled", 1).build_batch(1, fresh(1, [8]), limited)) == ([], [], [])

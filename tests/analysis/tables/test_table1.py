@@ -84,7 +84,7 @@ def test_what_a_method_replays_is_counted_in_its_groups(small: Path) -> None:
         for step in range(1, 13):
             kept = fresh(step, [4, 4, 0])
             stored = [group("old", 2, 1, size=4)] if step in stored_at else []
-            rows += group_rows(step, Batch(kept[:2] + Method.replayed(stored), [(kept[2], "left out of X1")]))
+            rows += group_rows(step, Batch(kept[:2] + Method.replayed(stored), [(kept[2], "no signal in X1")]))
         rewrite(run_of(small, "bapo", seed), groups=pd.DataFrame(rows))
     text, frame = made(small)
     row = frame.loc[("bapo", "avg")]
