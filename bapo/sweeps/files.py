@@ -142,30 +142,9 @@ def _lies_in(distribution: BaseDistribution, value: Any) -> bool:
         return False
 
 
-def _has(content: object, key: str) -> bool:
-    """Return whether a configuration has a dotted key, whose last part may be a place in a list."""
-    for part in key.split("."):
-        if isinstance(content, list | tuple) and part.isdecimal() and int(part) < len(content):
-            content = content[int(part)]
-        elif isinstance(content, Mapping) and part in content:
-            content = content[part]
-        else:
-            return False
-    return True
-
-
 def check(sweep: Sweep, settings: Settings) -> Config:
-    """Return the configuration that every trial starts from.
-
-    Raises UserError if no trial could be judged, and for a parameter that a method lacks or that its variant sets.
-    """
+    """Return the configuration that every trial starts from. Raises UserError if no trial could be judged."""
     config = settings.run(sweep.cell(sweep.file.method, sweep.seeds[0]))
-    for method in getattr(sweep.space.get(METHOD), "choices", (sweep.file.method,)):
-        content = settings.run(sweep.cell(method, sweep.seeds[0])).model_dump()
-        for key in sorted(set(sweep.space) - {METHOD}):
-            compose.require_unset([method], [key])
-            if not _has(content, key):
-                raise UserError(f"sweep {sweep.name}: space.{key}: {method} has no such key; correct its name")
     if config.probe.prompts < 1 or (config.data.source == "hub" and "probe" not in config.data.hub):
         raise UserError(
             f"sweep {sweep.name}: no problems of {sweep.task} are kept out of training for the probe at scale "

@@ -142,28 +142,6 @@ def test_what_is_wrong_with_a_file_is_one_sentence(world: SweepWorld, changes: d
         tiny(world)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "bapo+v10"}, r"method\.v: the variant 'v10' .* sets method\.v; leave it out"),
-        (
-            {"space": FREE["space"] | {"method": {"type": "categorical", "choices": ["bapo", "bapo+v10"]}}},
-            r"method\.v: the variant 'v10' .* sets method\.v; leave it out",
-        ),
-        ({"method": "grpo"}, r"space\.method\.c1: grpo has no such key"),
-        (
-            {"space": {"method.c2_range.2": FREE["space"]["method.c1"]}, "start": {}},
-            r"space\.method\.c2_range\.2: bapo has no such key",
-        ),
-        ({"space": {"train.rate": FREE["space"]["method.c1"]}, "start": {}}, r"space\.train\.rate: .* no such key"),
-    ],
-)
-def test_a_parameter_that_no_trial_can_have_is_refused(world: SweepWorld, changes: dict[str, Any], message: str):
-    world.write(FREE, **changes)
-    with pytest.raises(UserError, match=message):
-        files.check(tiny(world), world.settings)
-
-
 def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
     world.write(FREE)
     sweep = tiny(world)
