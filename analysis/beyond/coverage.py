@@ -22,6 +22,8 @@ from bapo.errors import UserError
 CLASSES = {"never": 0.0, "up to 15%": 0.15, "above 15%": 1.0}
 #: a base model with fewer problems in a class is left out of it, since its share would be noise
 FEWEST = 10
+#: a method with fewer runs is left out, since the spread of two says hardly anything
+FEWEST_RUNS = 3
 
 
 def compare(block: Block, bases: Mapping[int, Base], study: StudyFile) -> list[Row]:
@@ -62,7 +64,7 @@ def compare(block: Block, bases: Mapping[int, Base], study: StudyFile) -> list[R
             of_reference = shares[study.reference]
             for method, solved in shares.items():
                 differences = [value - of_reference[seed] for seed, value in solved.items() if seed in of_reference]
-                if len(differences) < 2:
+                if len(differences) < FEWEST_RUNS:
                     continue
                 line: Row = {**block.keys(method), "k": k, "class": name, "problems": text.span(counts)}
                 line |= {"runs": len(solved), "solved": 100 * float(np.mean([*solved.values()]))}
@@ -98,7 +100,8 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             numbers += rows
             tables += _tables(block, rows, study.reference)
     if not numbers:
-        raise UserError(f"{study.name}: no two runs whose base model was evaluated, with {FEWEST} problems in a class")
+        cure = f"{FEWEST_RUNS} runs, from evaluated base models of one kind, with {FEWEST} problems in a class"
+        raise UserError(f"{study.name}: no method has {cure}")
     notes = text.words(COVERAGE, fewest=FEWEST)
     page = Page.of(study, f"Test problems by the base model's solve rate: {study.title}", tables, notes)
     return page.write(out, f"{COVERAGE}_{study.name}", numbers)

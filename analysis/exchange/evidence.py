@@ -390,7 +390,7 @@ def _joined(folder: Path, name: str) -> Path:
 
 def _samples(counts: pd.DataFrame) -> pd.DataFrame:
     """Return a row a sample with the counts of :func:`_counts`; a problem's first samples are the correct ones."""
-    samples = counts["samples"].to_numpy()
+    samples = counts["samples"].to_numpy(np.int64)
     row = np.repeat(np.arange(len(counts)), samples)
     sample = np.arange(len(row)) - (samples.cumsum() - samples)[row]
     outcomes = {name: sample < counts[name].to_numpy()[row] for name in ("correct", "parsed")}

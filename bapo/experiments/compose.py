@@ -67,24 +67,19 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
     names = {"scale": scale, "task": task, "model": model, "method": method}
     config = compose_config([*(f"{group}={name}" for group, name in names.items() if name), *extra])
     config.seed = seed
-    require_unset((model, method), extra)
+    for variant in (*model.split("+")[1:], *method.split("+")[1:]) if extra else ():
+        path, content = places.variants()[variant]
+        for override, key in product(extra, sorted(_keys(content))):
+            given = override.partition("=")[0]
+            if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
+                cure = f"leave it out, or edit {path}"
+                raise UserError(f"{override}: the variant '{variant}' of a run that is asked for sets {key}; {cure}")
     for group, name in names.items():
         label = getattr(config, group).name
         if name and label != name:
             cure = f"must be {name}, as the file is called: a study's folders have the names of files"
             raise wrong(places.file_of(group, name), "name", label, cure)
     return config
-
-
-def require_unset(names: Sequence[str], overrides: Sequence[str]) -> None:
-    """Raise UserError where an override sets a key that a variant in these names of models and methods sets."""
-    for variant in (variant for name in names for variant in name.split("+")[1:]):
-        path, content = places.variants()[variant]
-        for override, key in product(overrides, sorted(_keys(content))):
-            given = override.partition("=")[0]
-            if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
-                cure = f"leave it out, or edit {path}"
-                raise UserError(f"{override}: the variant '{variant}' of a run that is asked for sets {key}; {cure}")
 
 
 # ------------------------------------------------------------------------------------------------ the layers

@@ -7,9 +7,11 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
+import yaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bapo import project
@@ -37,10 +39,18 @@ def _as_words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
+def _as_yaml(value: object) -> str:
+    """Return a value as YAML reads it: a text as it is, where that is read as itself."""
+    with suppress(yaml.YAMLError):
+        if isinstance(value, str) and yaml.safe_load(value) == value:
+            return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 #: keys that ``set`` refuses, as they move a job's output or have a setting -> the setting to use, if any
 _ELSEWHERE = {"seed": "seeds", "method.name": "methods", "scale.name": "scale", "tracking.kind": "tracking"}
 _ELSEWHERE |= {"engine": "engine", "scale.engine": "engine", "device": "device"}
-_ELSEWHERE |= {"task.name": "", "model.name": "", "models": "", "data.of_model": ""}
+_ELSEWHERE |= {"task.name": "", "model.name": "", "models": "", "task.methods": "", "data.of_model": ""}
 _ELSEWHERE |= {"paths.results": "results", "paths.data_folder": "data_folder", "setting": "scale"}
 
 
@@ -115,12 +125,9 @@ class Settings(Part):
         return json.dumps(self.model_dump(exclude_defaults=True), sort_keys=True)
 
     def as_words(self) -> list[str]:
-        """Return what differs from the defaults as words for ``snakemake --config``, without the settings in _HOW."""
+        """Return what differs from the defaults as words for ``bapo run``, without the settings in _HOW."""
         differences = self.model_dump(exclude_defaults=True, exclude=_HOW)
-        return [
-            f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
-            for key, value in differences.items()
-        ]
+        return [f"{key}={_as_yaml(value)}" for key, value in differences.items()]
 
 
 def settings_of_project() -> Json:

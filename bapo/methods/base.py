@@ -525,7 +525,7 @@ class Method:
 
     @staticmethod
     def replayed(groups: list[Group], step: int | None = None) -> list[Group]:
-        """Return copies that the tables of a run count as replayed.
+        """Return groups that the tables of a run count as replayed, as copies.
 
         Args:
             groups: of a buffer

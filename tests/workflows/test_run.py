@@ -50,6 +50,7 @@ def test_snakemake_reads_the_folder_that_was_asked_for(folder: str) -> None:
     words = run.command([], Settings(results=folder, seeds=(1, 2)))
     read = read_settings(parse_config(words[words.index("--config") + 1 :]))
     assert (read.results, read.seeds) == (folder, (1, 2))
+    assert run.targets_and_settings(read.as_words()) == ([], read)  # the command that messages name
 
 
 def test_a_projects_settings_hold_where_the_words_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,9 @@ def asked(root: Path, models: tuple[str, ...], seeds: tuple[int, ...], problems:
     return write_study(root, cells, ["a"], name="asked", reference="grpo", bases=bases)
 
 
-@pytest.mark.parametrize(("models", "seeds"), [(("tiny", "tiny"), (1, 2)), (("tiny", "small", "other"), (1, 2, 3))])
+@pytest.mark.parametrize(
+    ("models", "seeds"), [(("tiny", "tiny", "tiny"), (1, 2, 3)), (("tiny", "small", "other"), (1, 2, 3))]
+)
 def test_each_class_has_its_levels_and_differences(
     tmp_path: Path, models: tuple[str, ...], seeds: tuple[int, ...]
 ) -> None:
@@ -56,5 +58,5 @@ def test_each_class_has_its_levels_and_differences(
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"base: evaluated on other problems than its runs of grpo"):
         coverage.write(study.load(asked(tmp_path, ("tiny", "small"), (1, 2), problems="q")), tmp_path)
-    with pytest.raises(UserError, match=r"asked: no two runs .* 10 problems"):
-        coverage.write(study.load(asked(tmp_path, ("tiny",), (1,))), tmp_path)
+    with pytest.raises(UserError, match=r"asked: no method has 3 runs, .* 10 problems"):
+        coverage.write(study.load(asked(tmp_path, ("tiny", "tiny"), (1, 2))), tmp_path)
