@@ -177,6 +177,17 @@ def content(path: Path) -> list[dict[str, str]] | str:
     return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(text.splitlines())]
 
 
+def test_a_preempted_job_waits_again(promises: Path) -> None:
+    """Snakemake goes on waiting for the same job, which starts a second time. First, as the job waits ten minutes."""
+    until((promises / "begun").exists)
+    (job,) = jobs("RUNNING", kind="preempted")
+    call("scontrol", "requeue", job.id)
+    said = promises / "preempted.txt"
+    until(said.exists)
+    assert said.read_text(encoding="utf-8").strip() == "again"
+    assert [one.id for one in jobs(kind="preempted")] == [job.id] and facts(job)["Restarts"] == "1"
+
+
 def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
     alone, folder = slurm / "alone", slurm / "table1"
     undisturbed = snakemake(alone, "--cores", "1", *TABLE1)
@@ -254,17 +265,6 @@ def test_gpus_by_gres_alone(promises: Path) -> None:
     found = facts(job)
     assert re.fullmatch("gres[:/]gpu:1", found["TresPerNode"]) and "TresPerJob" not in found
     assert found["Partition"] == "gpu"
-
-
-def test_a_preempted_job_waits_again(promises: Path) -> None:
-    """Snakemake goes on waiting for the same job, which starts a second time."""
-    until((promises / "begun").exists)
-    (job,) = jobs("RUNNING", kind="preempted")
-    call("scontrol", "requeue", job.id)
-    said = promises / "preempted.txt"
-    until(said.exists)
-    assert said.read_text(encoding="utf-8").strip() == "again"
-    assert [one.id for one in jobs(kind="preempted")] == [job.id] and facts(job)["Restarts"] == "1"
 
 
 def test_a_preempted_run_writes_its_checkpoint_in_the_time_of_grace(slurm: Path) -> None:
