@@ -159,7 +159,7 @@ IN_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment
 PYTHON = ["python" if IN_IMAGE else sys.executable]
 GPU_PYTHON = [*SETTINGS.gpu_python] or PYTHON
 SCALE = user_errors(lambda: SETTINGS.home)()
-# in a job's command Snakemake writes them as Python would, and a shell doubles a backslash and runs `$(...)`
+# Snakemake would write settings into a job's command as Python does, and a shell would run their `$(...)`
 workflow.config_settings.config_args = [shlex.quote(word) for word in workflow.config_settings.config_args]
 limit_gpus()
 DATA = places.data_folder(SCALE, "{task}")

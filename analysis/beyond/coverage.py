@@ -100,8 +100,8 @@ def write(study: StudyFile, out: Path) -> list[Path]:
             numbers += rows
             tables += _tables(block, rows, study.reference)
     if not numbers:
-        cure = f"{FEWEST_RUNS} runs, from evaluated base models of one kind, with {FEWEST} problems in a class"
-        raise UserError(f"{study.name}: no method has {cure}")
+        needed = f"{FEWEST_RUNS} runs, from evaluated base models of one kind, with {FEWEST} problems in a class"
+        raise UserError(f"{study.name}: no method has {needed}")
     notes = text.words(COVERAGE, fewest=FEWEST)
     page = Page.of(study, f"Test problems by the base model's solve rate: {study.title}", tables, notes)
     return page.write(out, f"{COVERAGE}_{study.name}", numbers)
