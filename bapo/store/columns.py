@@ -63,7 +63,7 @@ STEP = {
     "clip_fraction": "share of tokens whose ratio was clipped",
     "kl": "estimate of the KL divergence to the method's target, nats a token",
     "entropy": "of the policy, nats a token, mean over the batch",
-    "cut_off": "share of responses that reached their longest length without an end",
+    "cut_off": "share of responses that reached the length limit without an end",
     "response_length": "of the fresh responses, mean tokens",
     "tv_xN": "total variation distance to the policy that sampled, by its estimate from whole responses",
     "surrogate_xN": "ratio times advantage of whole responses, eq. 22",
@@ -117,7 +117,7 @@ GROUP = {
 
 #: probe.parquet: a row a probed prompt of a step; step 0 is the model before training
 PROBE = {
-    "step": "updates are behind it",
+    "step": "training steps before it",
     "set": "train, or probe for held-out problems",
     "prompt_id": "of the problem",
     "correct": "responses that are right",
