@@ -109,18 +109,34 @@ def code_digest_of(place: str) -> str:
     place of another form, a missing file, and one that is not Python.
     """
     path, _ = file_and_name(place, "code")
-    trees: dict[Path, ast.Module] = {}
+    texts: dict[Path, str] = {}
     queue = [path]
     while queue:
         file = queue.pop()
-        if file not in trees:
+        if file not in texts:
             try:
-                trees[file] = ast.parse(file.read_text(encoding="utf-8"))
+                tree = ast.parse(file.read_text(encoding="utf-8"))
+                texts[file] = _dumped(tree)
             except (SyntaxError, ValueError, RecursionError) as error:
                 raise UserError(f"{file}: cannot be read as Python ({error})") from None
-            queue += _imports(_search_path(path), file, trees[file])
-    imports = [f"{os.path.relpath(file, path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
-    return hashlib.sha256("\n".join([ast.dump(trees[path]), *imports]).encode()).hexdigest()[:16]
+            queue += _imports(_search_path(path), file, tree)
+    imports = [f"{os.path.relpath(file, path.parent)} {texts[file]}" for file in sorted({*texts} - {path})]
+    return hashlib.sha256("\n".join([texts[path], *imports]).encode()).hexdigest()[:16]
+
+
+def _dumped(node: object) -> str:
+    """Return a syntax tree as text that is the same on every version of Python: without what holds nothing.
+
+    ``ast.dump`` writes empty fields or not, a new version gives old nodes more of them, and 3.12 ends formats with "".
+    """
+    if isinstance(node, list):
+        return f"[{', '.join(map(_dumped, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.JoinedStr):
+        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
+    fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+    return f"{type(node).__name__}({', '.join(f'{name}={_dumped(value)}' for name, value in fields)})"
 
 
 def _search_path(path: Path) -> list[Path]:

@@ -121,11 +121,15 @@ def kept_checkpoints(run: Path, every: int) -> dict[int, Path]:
     """Return {step: folder} of a finished run's checkpoints at every ``every`` steps and at the end.
 
     Others, which an interruption leaves behind, are left out, so that all runs have the same steps. Raises UserError
-    where the run has no summary.
+    where the run has no summary, and for a checkpoint that it does not have.
     """
     summary = read_json(run / SUMMARY)
     last, final = int(summary["steps"]), run / summary["checkpoint"]
-    return {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
+    folders = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
+    if missing := [folder for folder in folders.values() if not folder.is_dir()]:
+        cure = "put its checkpoint.every back, or delete the run and train it again"
+        raise UserError(f"{missing[0]}: no such checkpoint with checkpoint.every={every}; {cure}")
+    return folders
 
 
 def _evaluate(config: Config, names: Sequence[str], checkpoint: Path | str, folder: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class Sampled(ConfigurableTask):
 
     grader: Task
     samples: int
+    #: whether equal samples are a result, since the backend repeats no random number; else they are an error
+    trusts_backend = False
 
     def __init__(self, config: Json) -> None:
         self.graded: dict[str, list[tuple[str, Verdict]]] = {}
@@ -79,12 +82,16 @@ class Sampled(ConfigurableTask):
             super().build_all_requests(**options)
 
     def apply_filters(self) -> list[Instance] | None:
-        """Raise UserError if each problem has equal samples, as a backend that repeats random numbers gives them."""
+        """Raise UserError if each problem has equal samples, as a backend that repeats random numbers gives them.
+
+        From a backend that is trusted they are the samples of a collapsed policy, or of a low temperature: a warning.
+        """
         if self.samples > 1 and all(len(set(instance.resps)) == 1 for instance in self.instances):
-            raise UserError(
-                f"{self.task_name}: all {self.samples} samples of a problem are equal, for every problem; raise the "
-                "temperature, and give the backend no seed in its generation arguments"
-            )
+            finding = f"{self.task_name}: all {self.samples} samples of a problem are equal, for every problem"
+            if not self.trusts_backend:
+                cure = "raise the temperature, and give the backend no seed in its generation arguments"
+                raise UserError(f"{finding}; {cure}")
+            print(f"warning: {finding}: the policy has collapsed, or the temperature is low", file=sys.stderr)
         return super().apply_filters()
 
     def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:

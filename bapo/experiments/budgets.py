@@ -70,11 +70,17 @@ def outcome(budget: Budget, rows: Iterable[Json]) -> Json | None:
 
 
 def like_directory(config: Config) -> Path | None:
-    """Return the folder of the run that sets the budget, or None where the run ends after its steps."""
+    """Return the folder of the run that sets the budget, or None where the run ends after its steps.
+
+    Raises UserError where that is the run itself.
+    """
     budget = config.train.budget
     if budget.unit == "steps":
         return None
-    return run_directory(config, budget.like)
+    folder = run_directory(config, budget.like)
+    if folder == run_directory(config):
+        raise wrong(None, "train.budget.like", budget.like, "is the run itself; name another method")
+    return folder
 
 
 def steps(config: Config, problems: int | None = None) -> int:

@@ -73,16 +73,20 @@ def _task(config: Config) -> Json:
     task = config.task
     if task.name in own("task"):
         code = project.code_digest_of(task.code) if task.code else None
-        return {"name": task.name, "code": code, "rows": {s: _rows(e) for s, e in plain(config.data.hub).items()}}
+        rows = {split: _rows(f"data.hub.{split}", entry) for split, entry in plain(config.data.hub).items()}
+        return {"name": task.name, "code": code, "rows": rows}
     return {"name": task.name, "revision": 0}
 
 
-def _rows(entry: Json) -> list[str]:
-    """Return the SHA-256 of the files of a split, an entry of ``data.hub``, whose repository is a folder."""
+def _rows(where: str, entry: Json) -> list[str]:
+    """Return the SHA-256 of the files of a split whose repository is a folder.
+
+    where: the entry of ``data.hub``, for errors. Raises UserError for a wrong pattern.
+    """
     if not entry.get("repository"):
         return []  # the data job reports the missing key
-    folder = Path(entry["repository"])
-    files = (path for pattern in entry.get("files") or ["**/*"] for path in sorted(folder.glob(pattern)))
+    patterns = places.patterns_of_rows(entry.get("files"), entry.get("split") or "train")
+    files = places.files_of_rows(Path(entry["repository"]), patterns, where)
     return [_sha256(path, path.stat().st_mtime_ns) for path in files if path.is_file()]
 
 

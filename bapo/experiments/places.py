@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from bapo import methods, project
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.validate import Name, parse_yaml, read
+from bapo.validate import Name, parse_yaml, read, wrong
 
 #: the file of all variants in a tree
 VARIANTS = "variants.yaml"
@@ -147,3 +148,28 @@ def data_folder(home: Path, task: str, model: str = "") -> Path:
 
 def data_directory(config: Config) -> Path:
     return data_folder(home(config), config.task.name, config.model.name if config.data.of_model else "")
+
+
+def patterns_of_rows(files: Sequence[str] | None, split: str) -> Sequence[str]:
+    """Return the patterns of a split's files in its repository: ``files`` of its entry of ``data.hub``, or by default.
+
+    split: begins the names of the files, where the entry does not name them.
+    """
+    return files or [f"{split}*.parquet", f"*/{split}*.parquet"]
+
+
+def files_of_rows(folder: Path, patterns: Sequence[str], where: str) -> list[Path]:
+    """Return the files of a repository that hold a split's rows.
+
+    Args:
+        folder: of the repository
+        patterns: of the files
+        where: the entry of ``data.hub``, for errors
+
+    Raises UserError for a pattern that is empty or absolute.
+    """
+    try:
+        return sorted({path for pattern in patterns for path in folder.glob(pattern)})
+    except (ValueError, NotImplementedError):
+        cure = "must be names or patterns in the repository, such as data/train-*.parquet"
+        raise wrong(None, f"{where}.files", str(list(patterns)), cure) from None

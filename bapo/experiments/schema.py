@@ -186,6 +186,8 @@ class TrainConfig(Node):
             raise wrong(None, "train.budget.like", str(self.budget.like), cure)
         if self.blocks is not None and (self.steps is None or not self.blocks):
             raise wrong(None, "train.blocks", str(self.blocks), "name difficulties, and set train.steps")
+        if self.blocks is not None and self.steps is not None and self.steps < len(self.blocks):
+            raise wrong(None, "train.steps", self.steps, f"must be at least the {len(self.blocks)} of train.blocks")
         if self.mini_batch_size > self.batch_size:
             cure = f"must be at most train.batch_size={self.batch_size}"
             raise wrong(None, "train.mini_batch_size", self.mini_batch_size, cure)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from bapo.methods.bapo import BAPO, BAPOConfig
 from bapo.methods.base import KL
 from bapo.methods.ppo import PPO, PPOConfig
@@ -11,7 +13,7 @@ class BAPPOConfig(PPOConfig, BAPOConfig):
     """Joins BAPO's options and PPO's."""
 
     kl_to: KL = "rollout"
-    bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256
+    bad_capacity: PositiveInt | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256
 
 
 class BAPPO(PPO, BAPO):

@@ -90,6 +90,10 @@ class BAPOConfig(MethodConfig):
             self.require(low <= high, key, "must be [low, high], low <= high")
         below = all(c2 <= c3 for c2, c3 in zip(self.c2_range, self.c3_range, strict=True))
         self.require(below, "c2_range", f"c2 must not exceed c3 at either end of c3_range={self.c3_range}")
+        if self.average_reward == "batch":
+            self.require_default("average_reward=batch", "average_decay")
+        of_filter = {"range": ("filter_mean", "filter_std", "filter_share"), "uniform": ("filter_mean", "filter_std")}
+        self.require_default(f"online_filter={self.online_filter}", *of_filter.get(self.online_filter, ()))
         return self
 
 
@@ -162,7 +166,8 @@ class BAPO(Method):
         x1_ids = {id(g) for g in x1}
         rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in x1_ids]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
-        metrics |= {"r_tot": self.average_reward or 0.0, "reevaluated_prompts": len(x2) + len(failed)}
+        metrics |= {} if self.average_reward is None else {"r_tot": self.average_reward}
+        metrics |= {"reevaluated_prompts": len(x2) + len(failed)}
         metrics |= {"bad_buffer": len(self.bad), "high_buffer": len(self.high)}
         return Batch(x1 + x2 + x3, rejected, metrics)
 

@@ -41,7 +41,10 @@ class BAPOCodeConfig(BAPOConfig):
     kl_to: Literal["step-policy", "none"] = "step-policy"  # type: ignore[assignment]  # ref_log_prob = old_log_probs
     kl_coef: NonNegativeFloat | None = 0.001
     x2_weight: NonNegativeFloat = 1.0  # lambda_1, the weight of X2's loss
-    unread = ("clip_centre",)
+    unread = (
+        *("clip_centre", "average_reward", "average_decay", "online_filter", "filter_mean", "filter_std"),
+        *("filter_share", "stored_first", "x2_admission", "failed_prompt", "high_steps", "store_promoted", "x3_filter"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,10 @@ from bapo.methods.base import MethodConfig, Sampler
 
 
 class WithoutX2Config(BAPOConfig):
-    unread = ("m", "max_reevaluated", "x2_policy", "x2_admission", "failed_prompt")
+    unread = (
+        *("m", "c1", "bad_capacity", "max_reevaluated", "x2_policy", "x2_admission", "failed_prompt"),
+        "store_promoted",
+    )
 
 
 class BAPOWithoutX2(BAPO):

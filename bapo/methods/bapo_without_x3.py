@@ -7,7 +7,10 @@ from bapo.methods.base import MethodConfig
 
 
 class WithoutX3Config(BAPOConfig):
-    unread = ("x3_filter", "remove_replayed")
+    unread = (
+        *("c2_range", "c3_range", "threshold_direction", "average_reward", "average_decay", "high_steps"),
+        *("high_capacity", "high_admission", "store_promoted", "x3_filter", "remove_replayed"),
+    )
 
 
 class BAPOWithoutX3(BAPO):

@@ -8,7 +8,7 @@ from bapo.methods.bapo_without_x3 import BAPOWithoutX3, WithoutX3Config
 
 
 class X1OnlyConfig(BAPOConfig):
-    unread = WithoutX2Config.unread + WithoutX3Config.unread
+    unread = (*WithoutX2Config.unread, *WithoutX3Config.unread, "stored_first", "expectations")
 
 
 class BAPOWithX1Only(BAPOWithoutX2, BAPOWithoutX3):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.rollouts import REPLAYED, Group
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Share
 
 
 class FreshPERConfig(MethodConfig):
-    age_decay: PositiveFloat = 125.0  # tau in steps: 500 gradient steps at four updates a step
+    age_decay: float = Field(125.0, ge=0.01)  # tau in steps: 500 gradient steps at four updates a step
     exponent: NonNegativeFloat = 0.6  # alpha of prioritised replay
     correction: Share = 0.4  # beta, which rises to 1
     correction_steps: PositiveInt = 150  # until beta is 1

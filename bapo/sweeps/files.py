@@ -83,7 +83,8 @@ def at_scale(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
         path = file_of("sweep", stem)
         content: SweepFile = read(SweepFile, parse_yaml(path), path)
         methods = [content.method, content.reference, *content.named]
-        for group, values in (("task", content.tasks), ("scale", content.scales), ("method", methods)):
+        named = [*content.tasks, *(task for at in content.scales.values() for task in at.tasks or ())]
+        for group, values in (("task", named), ("scale", content.scales), ("method", methods)):
             for value in values:
                 require_name(f"{path}: {group}", group, value)
         at = content.scales.get(scale)

@@ -100,6 +100,10 @@ def require_worked(data: DataConfig) -> None:
             raise wrong(None, f"data.{key}", getattr(data, key), cure)
 
 
+#: draws in a row that bring no new problem, after which there are none
+BARREN = 50
+
+
 def too_many(split: str, count: int, available: int, what: str, more: str = "draw from more") -> UserError:
     """Return the error of a split that owns ``available`` of ``count`` problems.
 

@@ -17,6 +17,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from bapo.errors import UserError
+from bapo.experiments.places import files_of_rows, patterns_of_rows
 from bapo.experiments.schema import Node
 from bapo.store.files import Json, sha256
 from bapo.validate import each_once, plain, read, wrong
@@ -46,8 +47,8 @@ class Source(Node):
         return self.set or self.repository.rstrip("/").rpartition("/")[2]
 
     @property
-    def patterns(self) -> list[str]:
-        return self.files or [f"{self.split}*.parquet", f"*/{self.split}*.parquet"]
+    def patterns(self) -> Sequence[str]:
+        return patterns_of_rows(self.files, self.split)
 
 
 class Row(NamedTuple):
@@ -88,7 +89,7 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
         folder, in_place = _download(entry), False
         origin = f"{entry.repository}@{folder.name}"
     root = Path(data_folder) if data_folder else folder
-    files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
+    files = files or files_of_rows(folder, entry.patterns, entry.where)
     if not files:
         patterns = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
         raise wrong(None, entry.where, None, f"no file {patterns} in {root}; correct files or repository")

@@ -59,11 +59,11 @@ def model(world: World) -> Any:
     return build(*world, advance=lambda count: None)
 
 
-def benchmark(config: Config, samples: int = 32) -> Any:
+def benchmark(config: Config, samples: int = 32, **sampling: float) -> Any:
     from bapo.evaluation.tasks import Benchmark
 
-    path = data_directory(config) / "cd34.parquet"
-    return Benchmark("cd34", path, Lengths(), samples=samples, max_tokens=config.sampling.max_response_tokens)
+    path, longest = data_directory(config) / "cd34.parquet", config.sampling.max_response_tokens
+    return Benchmark("cd34", path, Lengths(), samples=samples, max_tokens=longest, **sampling)
 
 
 def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
@@ -188,7 +188,6 @@ def test_prompts_are_those_of_training(world: World, model: Any) -> None:
     [
         ({"sampling__max_prompt_tokens": 3}, "cd34: problem FIRST .*sampling.max_prompt_tokens"),  # never truncated
         ({"sampling__max_response_tokens": 10**6}, "but the model has"),
-        ({"evaluation__temperature": 1e-6}, "cd34: all 32 samples"),  # are equal
         ({"evaluation__benchmarks": ["cd5"]}, r"cd5\.parquet"),
         ({"evaluation__benchmarks": []}, r"^evaluation\.benchmarks"),
         ({"evaluation__grader": "authors"}, r"evaluation\.grader=.*problem countdown"),
@@ -203,6 +202,18 @@ def test_what_cannot_be_evaluated_is_named(world: World, tmp_path: Path, change:
     assert not (tmp_path / "cd34.parquet").exists()
     with pytest.raises(UserError, match="step_000100: "):
         evaluate(config, tmp_path / "step_000100", tmp_path / "eval")
+
+
+def test_a_collapsed_policy_is_evaluated(
+    world: World, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its samples are equal. From a backend of others they may be one sample that is repeated."""
+    summary = evaluate(changed(world[0], evaluation__temperature=1e-6), world[1], tmp_path)
+    assert "warning: cd34: all 32 samples" in capsys.readouterr().err
+    assert set(table(tmp_path).groupby("problem_id")["response"].nunique()) == {1}
+    assert summary["benchmarks"]["cd34"]["samples"] == 32
+    with pytest.raises(UserError, match="cd34: all 2 samples"):
+        run_benchmark(model, benchmark(world[0], samples=2, temperature=1e-6))
 
 
 @pytest.mark.parametrize(

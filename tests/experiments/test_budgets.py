@@ -77,6 +77,13 @@ def test_runs_end_with_what_the_other_run_used(tiny_world, grpo):
     assert "budget" not in grpo
 
 
+def test_a_run_is_not_its_own_budget() -> None:
+    """It would be moved aside as a run of another configuration, and then be missing."""
+    config = compose_config(["method=grpo", "train.budget.unit=rollouts", "train.budget.like=grpo"])
+    with pytest.raises(UserError, match=r"train\.budget\.like=grpo: is the run itself"):
+        budgets.identity(config)
+
+
 def test_what_a_summary_says_of_a_budget():
     # 80 and 64 rollouts
     assert budgets.outcome(Budget("rollouts", 144, 2), ROWS)["reached"]

@@ -135,6 +135,19 @@ def test_what_a_method_imports_of_its_project_counts_in_its_identity(
     assert project.code_digest_of("methods/mine.py:Mine") != digest
 
 
+def test_the_identity_of_code_is_the_same_on_every_version_of_python(tmp_path: Path) -> None:
+    """A job on a GPU may have another version than the one that made the problems."""
+    code = tmp_path / "ordering.py"
+    code.write_text(
+        "from . import core\n\n\n@core.kept\nclass Ordering(core.Task, total=True):\n"
+        '    """Sorts."""\n\n    sizes: list[int] = []\n\n    def draw(self, *counts: int, seed=None, **others):\n'
+        "        match counts:\n            case [first, *_] if first:\n"
+        "                return lambda x: (x, f'{first!r:>{seed}}')\n"
+        "        try:\n            yield from {1: None}\n        except* ValueError:\n            raise\n"
+    )
+    assert project.code_digest_of(f"{code}:Ordering") == "aeb3ccfe7bf182fc"
+
+
 def test_what_one_caller_changes_does_not_leak_into_another() -> None:
     first, second = (run_config("laptop", "countdown", "", "grpo", seed) for seed in (1, 2))
     first.train.steps = 999

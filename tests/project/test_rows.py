@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from support.configs import forget
 
@@ -135,6 +136,28 @@ def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path)
         file.write("nine?,A\n")
     assert data_identity(configuration()) != second
     assert make_data(configuration())["problems"]["train"]["rows"] == before + 1
+
+
+def test_files_that_no_split_reads_are_not_in_the_identity(project: Path) -> None:
+    """A set may lie in the project's own folder, into which every job writes."""
+    setting = project / "experiments/setting/laptop_mine.yaml"
+    setting.write_text(SETTING.replace("{repository: sets, files: [train.csv],", "{repository: .,"))
+    rows = pd.read_csv(project / "sets" / "train.csv")
+    rows.to_parquet(project / "train.parquet")
+    first = data_identity(configuration())
+    (project / "results").mkdir(exist_ok=True)
+    (project / "results" / "other.parquet").write_text("")
+    assert data_identity(configuration()) == first
+    rows.assign(answer="B").to_parquet(project / "train.parquet")
+    assert data_identity(configuration()) != first
+
+
+@pytest.mark.parametrize("files", ["/somewhere/train.csv", ""])
+def test_a_pattern_that_is_none_is_named(project: Path, files: str) -> None:
+    setting = project / "experiments/setting/laptop_mine.yaml"
+    setting.write_text(SETTING.replace("[train.csv]", f"['{files}']"))
+    with pytest.raises(UserError, match=r"data\.hub\.train\.files"):
+        data_identity(configuration())
 
 
 ROW = '{"problem": "x?", "answer": "A"}\n'

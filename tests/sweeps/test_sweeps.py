@@ -131,6 +131,7 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
             for value, shown in ((9, "=9"), ("abc", "=abc"), (None, ""))
         ),
         ({"scales": {"smoke": {"seeds": [1]}}}, r"scales.smoke.trials: must say how many"),
+        ({"scales": {"smoke": {"seeds": [1], "tasks": ["cuontdown"]}}}, "unknown task 'cuontdown'"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_sentence(world: SweepWorld, changes: dict[str, Any], message: str):

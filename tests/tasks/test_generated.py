@@ -58,6 +58,8 @@ def test_the_same_configuration_gives_the_same_bytes_and_another_seed_other_prob
         ("countdown", {"generator": {"noise": 1.5}}, "data.generator.noise=1.5"),
         ("mathematics", {"generator": {"value_max": 7}}, "data.generator.value_max=7"),
         ("geometry", {"generator": {"angle_step": 7}}, "data.generator.angle_step=7"),
+        ("geometry", {"generator": {"canvas": 32}}, "data.generator.size_min=34: .* 28"),
+        ("countdown", {"generator": {"number_max": 10**19}}, "data.generator.number_max"),
         ("countdown", {"split_sizes": {"cd34": 900}, "generator": {"number_max": 5}}, "split_sizes.cd34: 450 distinct"),
         ("countdown", {"scale": "pocket", "split_sizes": {"cd2": 5000}}, "split_sizes.cd2: 5000 distinct problems"),
         ("mathematics", {"scale": "pocket", "split_sizes": {"sum2": 5000}}, "sum2: 5000 distinct sums .* only 1163"),
@@ -72,6 +74,12 @@ def test_wrong_configurations_are_named(name, change, named, tmp_path):
     with pytest.raises(UserError, match=named):
         tasks.get(name).write_data(configuration(name, **change), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_documents_that_do_not_exist_are_not_drawn_for_ever():
+    data = configuration("countdown", generator={"target_min": 70}).data  # value_max is 60
+    with pytest.raises(UserError, match=r"data\.split_sizes\.base: .*only 0"):
+        tasks.get("countdown").documents(data, seeds.generator(0, "countdown", "base"))
 
 
 def test_other_problems_are_moved_and_not_replaced(tmp_path, capsys):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bapo import seeds
+from bapo import methods, seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.models.images import Images, prepare, to_messages
@@ -130,11 +130,15 @@ def training_stream(config: Config, prompts: list[Prompt], ground_truths: Sequen
         ground_truths: of these, in their order
         task: tells their difficulties
 
-    Raises UserError for a difficulty without problems, and for a task without difficulties.
+    Raises UserError for a difficulty without problems, for a task without difficulties, and for a method whose steps
+    draw other numbers of prompts, since blocks are counted in prompts.
     """
     train = config.train
     if train.blocks is None:
         return PromptStream(prompts, config.seed)
+    if not methods.of_run(config).draws_next_prompts:
+        cure = f"{config.method.name} does not draw train.batch_size prompts a step; leave it out, or change the method"
+        raise UserError(f"train.blocks={train.blocks}: {cure}")
     levels = [task.difficulty(truth) for truth in ground_truths]
     blocks = [[i for i, level in enumerate(levels) if level == difficulty] for difficulty in train.blocks]
     if not all(blocks):

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from bapo.tasks.countdown.problems import EASY_SHARES, SHOWN, owned, problem_id
-from bapo.tasks.generated import Options, Share, Step, owner, too_many
+from bapo.tasks.generated import BARREN, Options, Share, Step, owner, too_many
 
 SIGNS = ("+", "-", "*", "/")
 _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
@@ -48,8 +48,8 @@ class ReducedGenerator(Options):
 
     kind: Literal["reduced"] = "reduced"
     value_max: Annotated[int, Field(ge=1, le=999)] = 60
-    number_max: Annotated[int, Field(ge=1)] = 12
-    target_min: Annotated[int, Field(ge=0)] = 10
+    number_max: Annotated[int, Field(ge=1, le=999)] = 12
+    target_min: Annotated[int, Field(ge=0, le=999)] = 10
     three_number_share: Share = 0.4  # of the base documents
     noise: Share = 0.5  # share of the base documents whose target is permuted
 
@@ -95,7 +95,7 @@ class ReducedGenerator(Options):
             for instance in _instances(chains.select(owned(chains.numbers, chains.targets, split))):
                 instances.setdefault(problem_id(instance.numbers, instance.target), instance)
             barren = barren + 1 if len(instances) == before else 0
-            if barren == 50:
+            if barren == BARREN:
                 raise too_many(split, count, len(instances), f"problems with {size} numbers")
         return list(instances.values())[:count]
 
@@ -110,9 +110,14 @@ class ReducedGenerator(Options):
 
     def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[CountdownProblem]:
         parts: list[Chains] = []
-        while sum(len(part.targets) for part in parts) < count:
+        barren = drawn = 0
+        while drawn < count:
             chains = self.draw(rng, _CHUNK, size)
             parts.append(chains.select(owned(chains.numbers, chains.targets, "base")))
+            drawn += len(parts[-1].targets)
+            barren = 0 if len(parts[-1].targets) else barren + 1
+            if barren == BARREN:
+                raise too_many("base", count, drawn, f"problems with {size} numbers")
         if not parts:
             return []
         chains = Chains(*(np.concatenate(columns)[:count] for columns in zip(*parts, strict=True)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bapo.tasks import generated
-from bapo.tasks.generated import Options, Share, too_many
+from bapo.tasks.generated import BARREN, Options, Share, too_many
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
-from bapo.validate import matching
+from bapo.validate import matching, wrong
 
 #: Share of all combinations of angles of a kind that each split owns; base and train hold the taught ones.
 SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_test": 0.10}
@@ -106,6 +106,14 @@ class DiagramGenerator(Options):
     noise: Share = 0.5
     held_out: Annotated[str, matching("angles(_[0-9]+)?", "angles or angles_N, such as angles_5")] = "angles"
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Raise UserError where the least figure is larger than the image."""
+        if self.size_min > self.canvas - 4:
+            cure = f"must be at most canvas - 4 = {self.canvas - 4}"
+            raise wrong(None, "data.generator.size_min", self.size_min, cure)
+        return self
+
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
         """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
         steps = np.arange(-(-self.angle_min // self.angle_step), 180 // self.angle_step)
@@ -154,7 +162,7 @@ class DiagramGenerator(Options):
                         question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
                         problems.setdefault(diagram.name, DiagramProblem(diagram, question))
                 barren = barren + 1 if len(problems) == before else 0
-                if barren == 50:
+                if barren == BARREN:
                     more = "draw from more, or try another N in its held_out=angles_N"
                     raise too_many(split, kind_count, len(problems), f"diagrams of the kind {kind}", more)
             instances += problems.values()

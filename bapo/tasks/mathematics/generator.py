@@ -23,6 +23,7 @@ from bapo.tasks.generated import Options, Share, Step, owner, to_chain, too_many
 
 Option = TypeVar("Option")
 X = "x"  #: the unknown
+MOST_DRAWS = 10_000  #: of one problem, before there are too few of its kind
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 _INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
 
@@ -173,7 +174,7 @@ class Generator(Options):
     value_max: Annotated[int, Field(ge=8, le=999)] = 64
     answer_min: Annotated[int, Field(ge=1, le=7)] = 2
     noise: Share = 0.25  # probability that a step of a base document slips: its result is off
-    slip_max: Annotated[int, Field(ge=1)] = 9  # by how much, at most
+    slip_max: Annotated[int, Field(ge=1, le=999)] = 9  # by how much, at most
 
     def draw(self, draws: Draws, tier: Tier, answer: int) -> ArithmeticProblem:
         """Draw a problem of ``tier`` with this answer, whichever split it belongs to."""
@@ -231,7 +232,7 @@ class Generator(Options):
         instances: dict[str, ArithmeticProblem] = {}
         draws = Draws(rng)
         for tier, answer in self._draw_pairs(rng, count, split):
-            for _ in range(10_000):
+            for _ in range(MOST_DRAWS):
                 instance = self.draw(draws, tier, answer)
                 if instance.id not in instances and owner(instance.id, SHARES) == split:
                     instances[instance.id] = instance
@@ -242,13 +243,20 @@ class Generator(Options):
         return [problems[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[ArithmeticProblem, list[Step]]]:
-        """Draw ``count`` supervised documents of the base split in random order; problems may repeat."""
-        draws, documents = Draws(rng), []
+        """Draw ``count`` supervised documents of the base split in random order; problems may repeat.
+
+        Raises UserError if so many cannot be found.
+        """
+        draws = Draws(rng)
+        documents: list[tuple[ArithmeticProblem, list[Step]]] = []
         for tier, answer in self._draw_pairs(rng, count, "base"):
-            instance = self.draw(draws, tier, answer)
-            while owner(instance.id, SHARES) != "base":
+            for _ in range(MOST_DRAWS):
                 instance = self.draw(draws, tier, answer)
-            documents.append((instance, work(instance.plan, lambda result: self._slip(draws, result))))
+                if owner(instance.id, SHARES) == "base":
+                    documents.append((instance, work(instance.plan, lambda result: self._slip(draws, result))))
+                    break
+            else:
+                raise too_many("base", count, len(documents), "problems")
         return [documents[i] for i in rng.permutation(count)]
 
     def _draw_pairs(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:

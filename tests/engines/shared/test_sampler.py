@@ -120,6 +120,18 @@ def test_any_architecture_gives_what_a_plain_loop_gives(name):
         assert_same(rows(sample(model, PROMPTS, 3, KEYS, KEY, PARAMETERS)), expected)
 
 
+def test_a_model_without_a_cache_never_reads_padding():
+    """It may take a mask and positions, but each of its calls gets whole rows, and those alone."""
+
+    class Uncached(hf.GPT2LMHeadModel):
+        def forward(self, input_ids, attention_mask=None, position_ids=None, return_dict=True):
+            return super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False)
+
+    torch.manual_seed(3)
+    model = Uncached(CONFIGS["gpt2"]()).eval()
+    assert_same(rows(sample(model, PROMPTS, 3, KEYS, KEY, PARAMETERS)), plain_loop(model))
+
+
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(
     "changes",

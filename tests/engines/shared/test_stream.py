@@ -18,11 +18,10 @@ TRUTHS = [f'{{"numbers": {n}, "target": 5, "format": "chain"}}' for n in NUMBERS
 PROMPTS = [Prompt(str(i)) for i in range(5)]
 
 
-def stream(blocks: str) -> PromptStream:
+def stream(blocks: str, *options: str) -> PromptStream:
     """3 steps of 4 prompts."""
-    config = compose_config(
-        ["task=countdown", "train.steps=3", "train.batch_size=4", "train.mini_batch_size=4", f"train.blocks={blocks}"]
-    )
+    size = ["train.steps=3", "train.batch_size=4", "train.mini_batch_size=4"]
+    config = compose_config(["task=countdown", *size, f"train.blocks={blocks}", *options])
     return training_stream(config, PROMPTS, TRUTHS, tasks.get("countdown"))
 
 
@@ -51,3 +50,16 @@ def test_a_difficulty_without_problems_is_named(task: str, blocks: str) -> None:
     config = compose_config([f"task={task}", f"train.blocks={blocks}"])
     with pytest.raises(UserError, match=r"train\.blocks"):
         training_stream(config, PROMPTS, TRUTHS, tasks.get(task))
+
+
+@pytest.mark.parametrize(
+    "method", ["dapo", "mopps", "fifo_replay", "grpo_stale", "remix", "exgrpo", "partial_rollouts"]
+)
+def test_blocks_are_refused_where_a_step_draws_another_number_of_prompts(method: str) -> None:
+    with pytest.raises(UserError, match=r"train\.blocks.*" + method):
+        stream("[4,3]", f"method={method}")
+
+
+def test_fewer_steps_than_blocks_are_refused() -> None:
+    with pytest.raises(UserError, match=r"train\.steps=2"):
+        stream("[4,3,4]", "train.steps=2")

@@ -38,16 +38,16 @@ def bytes_of_row(model: PreTrainedModel, length: int) -> int:
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
     size = getattr(config, "head_dim", None) or config.hidden_size // max(1, getattr(config, "num_attention_heads", 1))
-    return max(1, 8 * config.num_hidden_layers * heads * size * length)
+    return max(1, 8 * getattr(config, "num_hidden_layers", 1) * heads * size * length)
 
 
 def pads_left(model: PreTrainedModel) -> bool:
     """Return whether prompts of different lengths may share a batch, padded on the left.
 
-    The model must take a mask and positions, and all its layers must be plain attention.
+    The model must take a cache, a mask and positions, and all its layers must be plain attention.
     """
     accepted = inspect.signature(model.forward).parameters.keys()
-    return {"attention_mask", "position_ids"} <= accepted and all(
+    return {"past_key_values", "attention_mask", "position_ids"} <= accepted and all(
         type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers
     )
 
