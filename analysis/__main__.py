@@ -173,6 +173,8 @@ def _import(options: argparse.Namespace) -> Made:
 def _export(options: argparse.Namespace) -> Made:
     if options.out.exists():
         raise UserError(f"{options.out} exists; choose another name, or remove it")
+    if options.trackio and options.license:
+        raise UserError("--license: a logbook has none; leave it out, or --trackio")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.trackio:
         from analysis import report

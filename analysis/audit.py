@@ -201,7 +201,7 @@ def ratios(published: Published) -> Iterator[Finding]:
     for entry in published.setup.get("ratios", ()):
         for block, a, b in published.pairs(entry["of"], entry["over"], entry["column"]):
             ratio, stated = a.value / b.value, entry["stated"]
-            if abs(ratio - stated) > ABOUT * stated / 2:
+            if abs(ratio - stated) > ABOUT * ratio:
                 numbers = {"stated": stated, "ratio": ratio}
                 yield _finding("ratio", entry["where"], "ratio", numbers, a=a.text, b=b.text, title=block.title)
 

@@ -293,4 +293,4 @@ def claims_of(place: Path = CLAIMS) -> Iterator[tuple[Path, Json]]:
 
 def claimed() -> list[str]:
     """Return the studies that the claims ask for, each once. Raises UserError as :func:`claims_of`."""
-    return list(dict.fromkeys(study for _, claim in claims_of() for study in claim.get("studies", CLAIMED)))
+    return list(dict.fromkeys(study for _, claim in claims_of() for study in claim.get("studies") or CLAIMED))

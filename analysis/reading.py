@@ -76,12 +76,17 @@ def short_of_budget(cells: Sequence[StudyRun], study: StudyFile) -> list[int]:
     return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
 
 
+#: how many unfinished runs an error names
+SHOWN = 5
+
+
 def require_runs(study: StudyFile, files: Sequence[str] = (SUMMARY,)) -> None:
-    """Raise UserError naming every run of the study without these files and the command that makes it."""
+    """Raise UserError naming the first runs of the study without these files and the command that makes them."""
     missing = [str(c.run) for c in study.cells if any(not (c.run / name).exists() for name in files)]
     if missing:
+        first = ", ".join(missing[:SHOWN]) + ", ..." * (len(missing) > SHOWN)
         raise UserError(
-            f"{len(missing)} of the {len(study.cells)} runs that are shown are not finished: {', '.join(missing)}; "
+            f"{len(missing)} of the {len(study.cells)} runs that are shown are not finished: {first}; "
             f"make what is missing with `{study.command}`"
         )
 

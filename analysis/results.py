@@ -92,7 +92,7 @@ def _result(method: str, cells: Sequence[StudyRun | Base], block: Block, study: 
     costs = costs_of(runs, study) if runs else dict.fromkeys(COSTS, NAN)
     title, kind = (block.method_title(method), runs[0].kind) if runs else (block.model_title, "")
     summaries = [reading.summary(c.run / "eval", study)["benchmarks"] for c in cells]
-    shares = {n: [b[n].get("second_grader_disagreement", np.nan) for b in summaries] for n in summaries[0]}
+    shares = {n: [b[n].get("second_grader_disagreement", np.nan) for b in summaries] for n, _ in block.benchmarks}
     disputed = {name: float(np.mean(values)) for name, values in shares.items() if np.isfinite(values).all()}
     return Result(method, title, kind, tuple(c.seed for c in runs), outcomes, costs, disputed)
 

@@ -23,6 +23,10 @@ from bapo.validate import wrong
 ORDER = ("base", "grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")
 LAST = ("bapo_without_x2", "bapo_without_x3", "bapo")
 STRICT = ConfigDict(extra="forbid")  # a field that does not exist is a mistake
+#: a name that begins the names of files, or ""
+FileName = Annotated[str, Field(pattern=f"{validate.NAME}|^$")]
+#: a benchmark: its name, title and maybe the paper's name
+Titles = Annotated[tuple[str, ...], Field(min_length=2, max_length=3)]
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,11 @@ class StudyFile:
     cells: Annotated[tuple[StudyRun, ...], Field(min_length=1)]
     bases: tuple[Base, ...] = ()
     #: task -> name, title[, the paper's name] of each
-    benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    scale: str = ""
+    benchmarks: Mapping[str, tuple[Titles, ...]] = field(default_factory=dict)
+    scale: FileName = ""
     note: str = ""
-    name: str = ""  # of experiments/study/, several where studies were laid over each other; "": of another program
+    #: of experiments/study/, several where studies were laid over each other; "": of another program
+    name: FileName = ""
     title: str = ""
     reference: str = "grpo"  # the method that the others are compared with
     config: tuple[str, ...] = ()  # what the workflow was given after --config
@@ -135,8 +140,9 @@ class StudyFile:
 
     @property
     def command(self) -> str:
-        """Return what a user types to make a missing or broken run."""
-        return workflow_command([f"runs_{name}" for name in self.name.split()], self.config)
+        """Return what a user types to make a missing or broken run. Runs of another program have no name."""
+        targets = [f"runs_{name}" for name in self.name.split()]
+        return workflow_command(targets, self.config) if targets else "bapo import"
 
 
 def load(path: Path) -> StudyFile:

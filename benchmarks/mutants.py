@@ -48,7 +48,7 @@ def main() -> None:
         survivors += same is None
         print(f"{line}\n    {same or reason(reasons['survivors'], line) or 'NO REASON GIVEN'}")
     count = len(codes) - equivalent
-    share = 1 - survivors / count
+    share = 1 - survivors / max(1, count)
     print(f"{count - survivors} of {count} mutants found ({share:.1%}); {equivalent} more change no result")
     sys.exit(share < LEAST)
 

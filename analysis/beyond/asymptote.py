@@ -36,6 +36,8 @@ NAMES = {"rollouts": "responses generated", "flops": "operations, forward and ba
 DRAWS = 400
 #: the fewest checkpoints after step 0 that a fit takes; it has three parameters
 FEWEST = 4
+#: of the curve in one fit, far more than any needs; the library's own number is too small for curves without a bend
+MOST_EVALUATIONS = 20_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def fit(spent: np.ndarray, accuracy: np.ndarray) -> Fit:
 
     bounds = ([0.0, 0.2, 1e-3], [1.0, 5.0, 20.0])  # they bound A, B, and c_mid as a share of what was spent
     guess = (min(1.0, float(accuracy.max()) + 0.02), 1.0, 0.3)
-    parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], p0=guess, bounds=bounds, jac=slopes)
+    options = {"p0": guess, "bounds": bounds, "jac": slopes, "max_nfev": MOST_EVALUATIONS}
+    parameters, _ = curve_fit(curve, spent[1:] / end, accuracy[1:], **options)
     return Fit(start, float(parameters[0]), float(parameters[1]), float(parameters[2]) * end)
 
 

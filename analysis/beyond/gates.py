@@ -169,8 +169,10 @@ class Registered(Part):
 
 def registered(study: str) -> Registered:
     """Read what the file of a study wrote down. Raises UserError where it has no gates or a wrong field."""
+    if not study:
+        raise UserError("the study file has no name, as one of `bapo import`, so no rules were written down for it")
     path = places.file_of("study", study)
-    content = parse_yaml(path) if study and path.exists() else {}
+    content = parse_yaml(path) if path.exists() else {}
     return read(Registered, {key: content[key] for key in Registered.model_fields if key in content}, path)
 
 

@@ -94,6 +94,10 @@ class Claim(BaseModel):
         """Raise ValueError for what no single field shows."""
         if self.query and self.rule is None:
             raise ValueError("rule is missing")
+        for key in ("of", "over"):
+            methods = self.query.get(key) or []
+            if not all(isinstance(method, str) for method in (methods if isinstance(methods, list) else [methods])):
+                raise ValueError(f"query.{key} must be a method or a list of methods")
         if self.rule and isinstance(self.paper, str) and (self.rule.near or self.rule.tolerance is not None):
             raise ValueError("rule.near and rule.tolerance need a number in paper")
         if not self.not_testable and (self.scales or not self.query):

@@ -81,10 +81,12 @@ STEP_COLUMNS = [
 def pack(study_file: Path, out: Path) -> Path:
     """Write the evidence of a finished study to ``out``/FOLDER/NAME.zip.
 
-    study_file: FOLDER/studies/NAME.json, beside its runs. Raises UserError where a run or its
-    evaluation is unfinished or damaged, or where the evidence is larger than LARGEST.
+    study_file: FOLDER/studies/NAME.json, beside its runs. Raises UserError for another file, where a run
+    or its evaluation is unfinished or damaged, and where the evidence is larger than LARGEST.
     """
     home = study_file.resolve().parents[1]
+    if study_file.resolve().parent.name != "studies":
+        raise UserError(f"{study_file}: evidence is of a study of the workflow, FOLDER/studies/NAME.json; name one")
     study = load(study_file.resolve())
     evaluated = any(finished(cell, True) for cell in study.cells)
     reading.require_runs(study, (SUMMARY, f"eval/{SUMMARY}") if evaluated else (SUMMARY,))

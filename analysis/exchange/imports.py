@@ -14,6 +14,7 @@ import io
 import json
 import math
 import re
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -242,7 +243,7 @@ def _number(value: object) -> float:
 
 
 def _finite(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], Log] | None:

@@ -71,6 +71,8 @@ def off_policy_signal(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
     frame = pd.concat(parts.values(), ignore_index=True)
     off = [place for place, rows in parts.items() if (rows["part"] != "x1").any() or (rows["staleness"] > 0).any()]
     measures = [measure for measure in MEASURES if frame[measure].notna().any()]
+    if not measures:
+        return style.nothing("No run here has measured its ratios.")
     places = [(*place, measure) for place in off or parts for measure in measures]
     fig, panels = style.grid(frames.caption(study, "off_policy_signal"), len(places), len(measures), 1.5)
     for axes, (block, method, measure) in zip(panels, places, strict=True):

@@ -83,6 +83,8 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
         if not all({method, reference} <= rows.keys() for rows in of_block):
             continue
         pairs = [results.difference(rows[method], rows[reference], AVERAGE) for rows in of_block]
+        if not all(pair.difference.by_seed for pair in pairs):
+            continue  # no run of each with the same seed
         if len(pairs) > 1:
             estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])
         elif len(pairs[0].difference.by_seed) > 1:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bapo import engines, methods
-from bapo.errors import exit_status
+from bapo.errors import UserError, exit_status
 from bapo.experiments import budgets
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory, run_directory
@@ -82,7 +82,7 @@ class Check:
     folder: holds logs and results
     device: "cuda" or "cpu"
     engine: "verl" or "torch"
-    run: overrides of the configuration whose micro-batch is tried; without any, those of RUNS
+    run: overrides of the configuration whose micro-batch is tried, over those of RUNS where they name no scale
     """
 
     folder: Path
@@ -151,9 +151,12 @@ def config_of(check: Check) -> Config:
 
 def run_of(check: Check) -> list[str]:
     """Return the overrides of the run whose micro-batch is tried, with the engine and device of the check."""
-    words = list(check.run or RUNS[check.engine, check.device])
-    words += [] if any(word.startswith("method=") for word in words) else ["method=bapo"]
-    return [*words, f"engine={check.engine}", f"device={check.device}"]
+    named = {word.partition("=")[0] for word in check.run}
+    if taken := sorted(named & {"engine", "device"}):
+        raise UserError(f"{taken[0]}=...: say --engine and --device, which also choose the other checks")
+    words = () if "scale" in named else RUNS[check.engine, check.device]
+    words = [word for word in (*words, "method=bapo") if word.partition("=")[0] not in named]
+    return [*words, *check.run, f"engine={check.engine}", f"device={check.device}"]
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ def main(device: str, engine: str = "verl", run_words: Sequence[str] = (), keep:
     Args:
         device: "cuda" or "cpu"
         engine: "verl" or "torch"
-        run_words: overrides of the configuration whose micro-batch is tried, by default those of RUNS
+        run_words: overrides of the configuration whose micro-batch is tried, over those of RUNS
         keep: the folder of logs and results, in which finished problems and base models are used again; without it,
             only the logs of a failed job are left
 

@@ -19,7 +19,7 @@ _UNITS_TEXT = """
     in: in inch inche; ft: ft foot feet; yd: yd yard; mi: mi mile; kg: kg kilogram; g: gram; mg: mg milligram;
     lb: lb lbs pound; oz: oz ounce; s: sec second; ms: ms millisecond; min: min minute; h: hr hour; day: day;
     week: week; month: month; year: yr year; degree: deg degree °; rad: rad radian; dollar: dollar buck;
-    cent: cent; h^-1 mi: mph; h^-1 km: km/h kmh kmph; m s^-1: m/s; L: liter litre; mL: ml milliliter millilitre;
+    cent: cent; h^-1 mi: mph; h^-1 km: km/h kmh kmph; m s^-1: m/s; L: liter litre; mL: ml mL milliliter millilitre;
     Hz: Hz hz; kHz: kHz; C: celsius; F: fahrenheit; N: newton; J: joule; kJ: kJ; W: watt; V: volt; K: kelvin;
     Pa: pascal; mol: mol mole; unit: unit; acre: acre; gallon: gal gallon; percent: percent
 """

@@ -45,7 +45,7 @@ def test_statements_of_the_paper(findings: list[Finding]) -> None:
     (budget,) = of(findings, "budget")
     assert round(budget.numbers["implied_steps"]) == 331 and budget.numbers["steps"] == 471
     assert "965k" in budget.text
-    assert {round(f.numbers["ratio"], 2) for f in of(findings, "ratio")} == {2.62, 2.84}
+    assert {round(f.numbers["ratio"], 2) for f in of(findings, "ratio")} == {2.84}  # 2.62 is about 2.5
     assert len(of(findings, "same quantity")) == 3
     assert not of(findings, "same quantity", "test problems")  # 901 = 300 + 601
     (constants,) = of(findings, "theorem", "K1 = ")

@@ -12,6 +12,8 @@ from support.paths import ROOT
 from support.vllm_cpu import needs_vllm
 
 from bapo.__main__ import main
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
 from bapo.gpucheck import command
 from bapo.gpucheck.command import Check, CheckResult
 
@@ -119,6 +121,29 @@ def test_the_torch_engine_is_fine_on_cpu_cores(tmp_path: Path) -> None:
     names = ("torch", "BAPO steps", "killed and resumed", "evaluation", "micro-batch")
     assert [line[:4] + line.split("  ")[0][4:] for line in done.stdout.splitlines()[:5]] == [f"fine {n}" for n in names]
     assert "8 rows of 64 tokens, qwen2-112k" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "scale", "micro_batch"),
+    [
+        ((), "mathematics", "single_gpu", 16),
+        (("train.micro_batch_size=3",), "mathematics", "single_gpu", 3),  # the table's own cure
+        (("task=countdown",), "countdown", "single_gpu", 16),
+        (("scale=laptop", "method=grpo"), "countdown", "laptop", None),
+    ],
+)
+def test_words_change_the_run_that_is_tried(
+    tmp_path: Path, words: tuple[str, ...], task: str, scale: str, micro_batch: int | None
+) -> None:
+    config = compose_config(command.run_of(Check(tmp_path, "cuda", run=words)))
+    assert (config.task.name, config.scale.name, config.engine, config.device) == (task, scale, "verl", "cuda")
+    assert micro_batch in (None, config.train.micro_batch_size)
+    assert config.method.name == ("grpo" if "method=grpo" in words else "bapo")
+
+
+def test_engine_and_device_are_options_of_the_check(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"device=.*--device"):
+        command.run_of(Check(tmp_path, "cuda", run=("device=cpu",)))
 
 
 @pytest.mark.verl

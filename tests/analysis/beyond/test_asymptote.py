@@ -41,6 +41,13 @@ def test_a_fit_needs_a_start_and_as_many_checkpoints_as_parameters() -> None:
             asymptote.fit(spent, np.linspace(0.1, 0.2, len(spent)))
 
 
+def test_a_method_that_hardly_learns_has_a_fit() -> None:
+    """A flat curve with noise bends nowhere, so that a fit takes thousands of evaluations, and a bootstrap 400 fits."""
+    noise = np.random.default_rng(1).normal(0.3, 0.008, (6, 11))
+    flat = Curves(tuple(range(1, 7)), np.tile(np.arange(11.0), (6, 1)), noise)
+    assert 0 <= asymptote.estimate(flat, None, "asymptote").mean <= 1
+
+
 def curves(*asymptotes: float) -> Curves:
     """Return a seed for each asymptote; all reach the half at 6."""
     accuracy = np.stack([Fit(0.1, a, 1.5, 6.0).at(SPENT) for a in asymptotes])

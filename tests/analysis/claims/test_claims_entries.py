@@ -36,9 +36,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"query": {"name": "cost_ratio", "of": "dapo"}}, "query: over"),
     ({"query": {"name": "accuracy_difference", "of": "dapo", "over": "chance"}}, "query.over"),
     ({"query": ASKED | {"of": "dappo"}}, "query.of"),
+    *(({"query": ASKED | {"of": of}}, "query.of") for of in (5, ["bapo", 5], {"bapo": 1})),
     ({"rule": {"above": 0, "below": 1}}, "rule"),
     ({"paper": "more", "rule": {"near": 0.2}}, "rule.near"),
-    ({"studies": ["table9"]}, "studies"),
+    *(({"studies": studies}, "studies") for studies in (["table9"], None, 5)),
     ({"scales": ["paper"]}, "not_testable"),
     ({"paper": {"countdown/tiny": 1.0, "overal": 2.0}}, "paper: no such task (did you mean 'overall'?)"),
 ]

@@ -254,7 +254,10 @@ WRONG = [
     '"identity": "b"',  # given twice
 ]
 #: fields that no study has
-OTHER = ('"name": 5', '"benchmarks": {"x": 5}', '"bases": [5]', '"missing": 5', '"bases": [{"task": 1}]', '"x": 1')
+OTHER = (
+    *('"name": 5', '"name": "x/../../escaped"', '"scale": "../x"', '"x": 1', '"missing": 5', '"bases": [5]'),
+    *('"benchmarks": {"x": [["cd34"]]}', '"benchmarks": {"x": 5}', '"bases": [{"task": 1}]'),
+)
 
 
 def zipped(file: Path, about: object, **tables: Any) -> Path:

@@ -182,7 +182,10 @@ STRICT, FLEXIBLE = (f"exact_match,{name}" for name in ("strict-match", "flexible
         ({}, None, {"metric": STRICT, "accuracy": 0.5}, f"gsm8k: {STRICT} 0.5; there is also acc,none 0.7"),
         ({}, "flexible-extract", {"metric": FLEXIBLE, "accuracy": 0.6}, f"there is also {STRICT} 0.5"),
         ({}, "acc", {"metric": "acc,none", "accuracy": 0.7}, f"there is also {FLEXIBLE} 0.6"),
-        ({"config": {"limit": math.inf}}, FLEXIBLE, {"accuracy": 0.6}, f"{FLEXIBLE} 0.6; there"),
+        *(
+            ({"config": {"limit": limit}}, FLEXIBLE, {"accuracy": 0.6}, f"{FLEXIBLE} 0.6; there")
+            for limit in (math.inf, 10**400)
+        ),
         (LIMITED, FLEXIBLE, {"samples": 10, "limit": 10.0}, f"{FLEXIBLE} 0.6, samples 10, limit 10; there"),
     ],
 )
