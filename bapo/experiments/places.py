@@ -150,12 +150,12 @@ def data_directory(config: Config) -> Path:
     return data_folder(home(config), config.task.name, config.model.name if config.data.of_model else "")
 
 
-def patterns_of_rows(files: Sequence[str] | None, split: str) -> Sequence[str]:
+def patterns_of_rows(files: Sequence[str] | None, split: str) -> list[str]:
     """Return the patterns of a split's files in its repository: ``files`` of its entry of ``data.hub``, or by default.
 
     split: begins the names of the files, where the entry does not name them.
     """
-    return files or [f"{split}*.parquet", f"*/{split}*.parquet"]
+    return list(files or (f"{split}*.parquet", f"*/{split}*.parquet"))
 
 
 def files_of_rows(folder: Path, patterns: Sequence[str], where: str) -> list[Path]:

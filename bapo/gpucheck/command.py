@@ -154,8 +154,8 @@ def run_of(check: Check) -> list[str]:
     named = {word.partition("=")[0] for word in check.run}
     if taken := sorted(named & {"engine", "device"}):
         raise UserError(f"{taken[0]}=...: say --engine and --device, which also choose the other checks")
-    words = () if "scale" in named else RUNS[check.engine, check.device]
-    words = [word for word in (*words, "method=bapo") if word.partition("=")[0] not in named]
+    usual = ("method=bapo", *(() if "scale" in named else RUNS[check.engine, check.device]))
+    words = [word for word in usual if word.partition("=")[0] not in named]
     return [*words, *check.run, f"engine={check.engine}", f"device={check.device}"]
 
 

@@ -47,7 +47,7 @@ class Source(Node):
         return self.set or self.repository.rstrip("/").rpartition("/")[2]
 
     @property
-    def patterns(self) -> Sequence[str]:
+    def patterns(self) -> list[str]:
         return patterns_of_rows(self.files, self.split)
 
 

@@ -36,9 +36,10 @@ DROP_SHARE = 1 / 8
 def bytes_of_row(model: PreTrainedModel, length: int) -> int:
     """Return the bytes of keys and values of a sequence in float32; a model without attention counts as one byte."""
     config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
+    heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None) or 0
     size = getattr(config, "head_dim", None) or config.hidden_size // max(1, getattr(config, "num_attention_heads", 1))
-    return max(1, 8 * getattr(config, "num_hidden_layers", 1) * heads * size * length)
+    layers = getattr(config, "num_hidden_layers", None) or 1
+    return max(1, 8 * layers * heads * size * length)
 
 
 def pads_left(model: PreTrainedModel) -> bool:
