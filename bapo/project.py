@@ -124,19 +124,31 @@ def code_digest_of(place: str) -> str:
     return hashlib.sha256("\n".join([texts[path], *imports]).encode()).hexdigest()[:16]
 
 
-def _dumped(node: object) -> str:
+def _dumped(tree: ast.AST) -> str:
     """Return a syntax tree as text that is the same on every version of Python: without what holds nothing.
 
     ``ast.dump`` writes empty fields or not, a new version gives old nodes more of them, and 3.12 ends formats with "".
     """
-    if isinstance(node, list):
-        return f"[{', '.join(map(_dumped, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    if isinstance(node, ast.JoinedStr):
-        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
-    fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
-    return f"{type(node).__name__}({', '.join(f'{name}={_dumped(value)}' for name, value in fields)})"
+    texts: list[str] = []
+    stack: list[object] = [tree]  # not recursive: a long sum is a deep tree
+    while stack:
+        part = stack.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, list):
+            stack += ["]", *(_part(value) for value in reversed(part)), "["]
+        elif isinstance(part, ast.AST):
+            fields = [(name, value) for name, value in ast.iter_fields(part) if value is not None and value != []]
+            if isinstance(part, ast.JoinedStr):
+                fields = [("values", [v for v in part.values if getattr(v, "value", None) != ""])]
+            stack += [")", *(piece for name, value in reversed(fields) for piece in (_part(value), f" {name}="))]
+            stack.append(f"{type(part).__name__}(")
+    return "".join(texts)
+
+
+def _part(value: object) -> object:
+    """Return a node or list as it is, and any other value as text."""
+    return value if isinstance(value, ast.AST | list) else f" {value!r}"
 
 
 def _search_path(path: Path) -> list[Path]:

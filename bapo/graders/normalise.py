@@ -63,9 +63,7 @@ APPLIED = (
 _PHRASE = re.compile(
     rf"(?!(?:{_FUNCTIONS}|{_CALLED}|{_GREEK}|sqrt)(?![a-z])){_WORD}\.?(?:[\s/'-]*(?<!\w)[^\W\d_]+(?:\^-?\d)?(?!\w)\.?)*\s*"
 )
-_TIME_OF_DAY = (
-    r"(\\text\{\s*)?(?<!\d)(\d{1,2}:\d\d)\s*(\\text\{\s*)?([aApP])\.?\s?[mM](?![a-zA-Z])\.?(?(1)\s*\})(?(3)\s*\})"
-)
+_TIME_OF_DAY = r"(\\text\{\s*)?(?<!\d)(\d{1,2})\s*:\s*(\d\d)\s*(\\text\{\s*)?([aApP])\.?\s?[mM](?![a-zA-Z])\.?(?(1)\s*\})(?(4)\s*\})"
 _JOIN = re.compile(r"\b(?:and|or)\b")
 
 
@@ -146,7 +144,7 @@ _respell = rules(
     ("frown", r"\\(?:overset|stackrel)\s*\{\s*\\frown\s*\}", r"\\widehat"),
     (")", r"^(\\text\{\s*)?([A-J])\s*\)", r"\1(\2)"),
     ("text", r"\\text\{\s*([eidx])\s*\}", r" \1 "),
-    (":", _TIME_OF_DAY, lambda time: rf"{time[2]}\text{{ {time[4].upper()}M}}"),
+    (":", _TIME_OF_DAY, lambda time: rf"{time[2]}:{time[3]}\text{{ {time[5].upper()}M}}"),
     ("U", r"(?<=[)\]])\s*(?:\\text\{\s*U\s*\}|U)\s*(?=[(\[\]])", r"\\cup "),
     ("prime", r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
     ("prime", r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
@@ -166,12 +164,6 @@ _respell_formula = rules(
     # \frac12, \frac1{2}, \frac{1}2, \sqrt2, \sqrt x, x^12 stays as TeX reads it
     ("\\", r"\\(frac|sqrt|dot|hat|vec|bar|mathbb)\s*([a-zA-Z\d])", r"\\\1{\2}"),
     ("frac", r"(\\frac\s*\{[^{}]*\})\s*([a-zA-Z\d])", r"\1{\2}"),
-    # a fraction of numbers before what is no number multiplies it: 2/3x + 4; but 1/2x alone is read as programs do
-    (
-        "/",
-        r"(?<![\w.}^_/)])(\d+)/(\d+)(?=\s*\\(?:pi|sqrt|ln|log|sin|cos|tan)(?![a-zA-Z])|\s+[a-zA-Z]\b|\s*[a-zA-Z]\s*[+-])",
-        r"\\frac{\1}{\2}",
-    ),
     # programs write roots and powers so
     ("sqrt", r"(?:\\|(?<![\\a-zA-Z]))sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     ("cbrt", r"(?<![\\a-zA-Z])cbrt\s*\(([^()]*)\)", r"\\sqrt[3]{\1}"),

@@ -166,8 +166,7 @@ class BAPO(Method):
         x1_ids = {id(g) for g in x1}
         rejected = [(g, NO_SIGNAL) for g in fresh if id(g) not in x1_ids]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
-        metrics |= {} if self.average_reward is None else {"r_tot": self.average_reward}
-        metrics |= {"reevaluated_prompts": len(x2) + len(failed)}
+        metrics |= {"r_tot": self.average_reward or 0.0, "reevaluated_prompts": len(x2) + len(failed)}
         metrics |= {"bad_buffer": len(self.bad), "high_buffer": len(self.high)}
         return Batch(x1 + x2 + x3, rejected, metrics)
 

@@ -111,8 +111,9 @@ def train(config: Config) -> Path:
     Raises UserError if a finished run's files are damaged.
     """
     folder = run_directory(config)
-    with locked(folder, patience=-1):  # another slot may be training the same parameters
-        pass
+    if not (folder / SUMMARY).exists():
+        with locked(folder, patience=-1):  # another slot may be training the same parameters
+            pass
     if not (folder / SUMMARY).exists() or read_json(folder / SUMMARY).get("identity") != budgets.identity(config):
         engines.train(config)
     verify_files(folder)

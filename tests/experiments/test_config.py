@@ -145,7 +145,12 @@ def test_the_identity_of_code_is_the_same_on_every_version_of_python(tmp_path: P
         "                return lambda x: (x, f'{first!r:>{seed}}')\n"
         "        try:\n            yield from {1: None}\n        except* ValueError:\n            raise\n"
     )
-    assert project.code_digest_of(f"{code}:Ordering") == "aeb3ccfe7bf182fc"
+    assert project.code_digest_of(f"{code}:Ordering") == "847c8ded8651a00f"
+
+
+def test_code_with_a_long_sum_has_an_identity(tmp_path: Path) -> None:
+    (code := tmp_path / "long.py").write_text(f"x = {' + '.join(['1'] * 900)}\n")
+    assert len(project.code_digest_of(f"{code}:Long")) == 16
 
 
 def test_what_one_caller_changes_does_not_leak_into_another() -> None:
