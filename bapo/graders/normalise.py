@@ -63,7 +63,10 @@ APPLIED = (
 _PHRASE = re.compile(
     rf"(?!(?:{_FUNCTIONS}|{_CALLED}|{_GREEK}|sqrt)(?![a-z])){_WORD}\.?(?:[\s/'-]*(?<!\w)[^\W\d_]+(?:\^-?\d)?(?!\w)\.?)*\s*"
 )
-_TIME_OF_DAY = r"(\\text\{\s*)?(?<!\d)(\d{1,2})\s*:\s*(\d\d)\s*(\\text\{\s*)?([aApP])\.?\s?[mM](?![a-zA-Z])\.?(?(1)\s*\})(?(4)\s*\})"
+_TIME_OF_DAY = (
+    r"(\\text\{\s*)?(?<!\d)(\d{1,2})\s*:\s*(\d\d)\s*(\\text\{\s*)?([aApP])\.?\s?[mM](?![a-zA-Z])\.?"
+    r"(?(1)\s*\})(?(4)\s*\})"
+)
 _JOIN = re.compile(r"\b(?:and|or)\b")
 
 
