@@ -306,7 +306,7 @@ def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_pat
     for change, text in (
         ("data.seed=7", "no problems of this configuration"),
         ("base.learning_rate=0.1", "no base model of this configuration"),
-        ("train.budget={unit: rollouts, like: grpo}", r"train\.budget\.like=grpo: .* holds no finished run"),
+        ("train.budget={unit: rollouts, like: dapo}", r"train\.budget\.like=dapo: .* holds no finished run"),
     ):
         with pytest.raises(UserError, match=text):
             launch.train(composed(*words, change))
