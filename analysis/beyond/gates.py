@@ -66,7 +66,7 @@ class Quantity(Part):
     prediction_error: the end that a fit to the first half predicts, less the end (analysis/beyond/asymptote.py).
     minus: a method, or "base" with accuracy and pass@32.
     problems: what accuracies are of: the benchmarks, each with the same weight, one of them by its name, or the probe's
-    held-out prompts. prompts: a regular expression that the ids of the probed training prompts match.
+    held-out prompts. prompts: a regular expression that the ids of these problems match, or of the training prompts.
     less: a second difference that is taken off the first.
     """
 
@@ -88,6 +88,8 @@ class Quantity(Part):
             raise ValueError("gain_share needs minus, whose gain it is a share of")
         if self.minus == BASE and self.measure not in ("accuracy", "pass@32"):
             raise ValueError("minus: base belongs to measure: accuracy or pass@32; gain is less the base model's")
+        if self.prompts and self.measure in get_args(OfCurves):
+            raise ValueError(f"prompts chooses problems or probed prompts; {self.measure} is of whole benchmarks")
         try:
             re.compile(self.prompts)
         except re.error as error:
@@ -334,7 +336,7 @@ class RunsOfBlock:
         Raises UserError for a benchmark that does not exist, NotRecorded without probes.
         """
         if quantity.problems == "probe" and quantity.measure != "pass@32":
-            probed = probes.read(self.block, method, self.study, "probe")
+            probed = probes.read(self.block, method, self.study, "probe", quantity.prompts)
             correct = probed.at(probed.steps[0 if start else -1])
             return pd.Series([100 * c.mean() / probed.samples for c in correct], probed.seeds)
         if start and BASE not in self.evaluated:
@@ -349,8 +351,14 @@ def _tables(row: results.Result, quantity: Quantity, study: StudyFile) -> list[n
     names = list(row.outcomes) if quantity.problems == "benchmarks" else [quantity.problems]
     if unknown := [name for name in names if name not in row.outcomes]:
         raise UserError(f"{study.name}: problems: {unknown[0]} is no benchmark; there are {', '.join(row.outcomes)}")
-    outcomes = [row.outcomes[name] for name in names]
-    return [outcome.pass_at(32) if quantity.measure == "pass@32" else outcome.accuracy for outcome in outcomes]
+    tables = []
+    for name in names:
+        outcome = row.outcomes[name]
+        chosen = [i for i, problem in enumerate(outcome.problems) if re.search(quantity.prompts, problem)]
+        if not chosen:
+            raise UserError(f"{study.name}: prompts: no problem of {name} matches {quantity.prompts!r}")
+        tables.append((outcome.pass_at(32) if quantity.measure == "pass@32" else outcome.accuracy)[:, chosen])
+    return tables
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ def test_rules_of_every_study_fit_its_runs_at_every_scale(path: Path) -> None:
         ({"measure": "gain_share", "of": "bapo", "minus": "grpo"}, 100 * (1 / 6) / (7 / 12 - 1 / 4)),
         ({"measure": "gain_share", "of": "grpo", "minus": "bapo", "gain_from": "grpo"}, -100),
         ({"measure": "gain", "problems": "probe"}, 100 * 2 / 8),
+        ({"measure": "gain", "problems": "probe", "prompts": "t0"}, 100 * 2 / 8),
         ({"measure": "start"}, 100 * 2 / 3),
         ({"measure": "fall"}, 100 * np.mean([0, 1 / 3, 1 / 3])),
         ({"measure": "fall", "prompts": "t[01]"}, 100 * np.mean([0, 1 / 2, 1 / 2])),
@@ -113,6 +114,8 @@ def test_coverage_is_the_chance_of_one_right_answer_in_32(tmp_path: Path, monkey
 def test_a_benchmark_that_a_study_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="problems: b is no benchmark; there are a"):
         judged(tmp_path, monkeypatch, problems="b")
+    with pytest.raises(UserError, match="prompts: no problem of a matches 'p9'"):
+        judged(tmp_path, monkeypatch, prompts="p9")
 
 
 def test_seeds_are_paired_and_a_share_has_the_error_of_a_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +192,8 @@ def test_where_a_data_set_is_the_unit_its_problems_are_its_alone(
     found = first_estimate(of_bases(tmp_path, monkeypatch, unit="data", measure="accuracy", **LEAD))
     assert (found.mean, found.df) == pytest.approx((100 * (1 / 8 + 5 / 24) / 2, 1))
     assert found.se == pytest.approx(100 * (5 / 24 - 1 / 8) / 2)
+    second = of_bases(tmp_path, monkeypatch, unit="data", measure="accuracy", prompts="1$", **LEAD)
+    assert first_estimate(second).mean == pytest.approx(100 * (0 + 3 / 8) / 2)
 
 
 def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, unit: str = "base", **quantity: object) -> study.StudyFile:
@@ -276,6 +281,7 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
         ({"gates": [{**GATE, "measure": "gain_share"}]}, "minus"),
         ({"gates": [{**GATE, "measure": "gain", "minus": "base"}]}, "minus: base belongs to measure"),
         ({"gates": [{**GATE, "measure": "start", "prompts": "("}]}, "prompts: no regular expression"),
+        ({"gates": [{**GATE, "measure": "asymptote", "prompts": "t"}]}, "prompts chooses problems"),
         ({"gates": [GATE], "unit": "base"}, "two base models"),
         ({"gates": [{**GATE, "measure": "unlocked"}], "unit": "data"}, "gates.0: with unit: data"),
         ({"gates": [{**GATE, **LEAD, "less": {"of": "bapo", "minus": "grpo"}}]}, "gates.0.less: needs unit"),
