@@ -28,7 +28,8 @@ Some = Annotated[list[Kind], Field(min_length=1)]
 class Runs(Part):
     """Names runs: every method, alone and with each variant, with every seed from every model of one task.
 
-    paired: whether the first model only has the first seed, the second the second, and so on.
+    paired: whether the first model only has the first seed, the second the second, and so on; seeds that are asked for
+    then choose among these pairs.
     """
 
     task: str
@@ -49,9 +50,12 @@ class Runs(Part):
         """Return the method with the variants that tuning chose."""
         return "+".join((method, *filter(None, [self.tuned.get(method)])))
 
-    def seeds_of(self, model: str) -> list[int]:
-        """Return the seeds of the runs from a model."""
-        return [self.seeds[self.models.index(model)]] if self.paired else self.seeds
+    def seeds_of(self, model: str, asked: Sequence[int] = ()) -> Sequence[int]:
+        """Return the seeds of the runs from a model. asked: those asked for, if any."""
+        if not self.paired:
+            return asked or self.seeds
+        own = self.seeds[self.models.index(model)]
+        return [own] if own in asked or not asked else []
 
 
 class StudyDefinition(Part):
@@ -118,7 +122,8 @@ class Study:
 
 
 def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
-    """Load the study ``name`` at ``scale``. methods, seeds: replace those of the file unless they are empty.
+    """Load the study ``name`` at ``scale``. methods, seeds: replace those of the file unless they are empty; of a
+    block with one seed a model, seeds only choose.
 
     Raises UserError naming the file, the field and what is allowed.
     """
@@ -132,8 +137,11 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         for model in block.models
         for method in (methods or block.methods)
         for variant in ((), *((v,) for v in block.variants))
-        for seed in (seeds or block.seeds_of(model))
+        for seed in block.seeds_of(model, seeds)
     ]
+    if not rows:
+        own = ", ".join(str(seed) for block in content.scales[scale] for seed in block.seeds)
+        raise UserError(f"seeds={','.join(map(str, seeds))}: each model of {name} has its own seed; choose from {own}")
     rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # several blocks may then have the same runs
     for cell, count in Counter(cell for cell, _ in rows).items():
         if count > 1:

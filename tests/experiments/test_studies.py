@@ -113,7 +113,13 @@ def test_a_paired_study_has_one_seed_a_model() -> None:
         ("geometry", "base_39", 412),
         ("mathematics", "base_51", 524),
     }
-    assert {c.seed for c in load_study("prompts", "laptop", seeds=[7]).cells} == {7}
+    some = load_study("prompts", "laptop", methods=["grpo"], seeds=[412, 301]).cells
+    assert [(c.task, c.model[-7:], c.seed) for c in some] == [
+        ("countdown", "base_28", 301),
+        ("geometry", "base_39", 412),
+    ]
+    with pytest.raises(UserError, match="seeds=7: each model of prompts has its own seed"):
+        load_study("prompts", "laptop", seeds=[7])
 
 
 @pytest.mark.parametrize(("row", "other"), [("grpo+mopps_loss", "mopps"), ("mopps+grpo_loss", "grpo")])
