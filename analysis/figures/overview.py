@@ -18,6 +18,7 @@ from analysis.study import Block, StudyFile, evaluated
 
 #: the fewest kinds of base model that are pooled: fewer say nothing of how much they differ
 FEWEST = 3
+BASES, DATA_SETS = "base models", "data sets"
 STEM = "bapo_minus_grpo"
 TITLE = "BAPO minus GRPO in every study"
 REFERENCE, METHOD = "grpo", "bapo"
@@ -41,13 +42,13 @@ PAIRS = {
 def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     """Return a row a pair, task and base model, in points with the 95% interval, and the paper's difference.
 
-    Bases of one kind are one row. Runs that two studies share are shown once, and of two studies of the same task, base
-    model and pair the one with more base models, then with more runs. Three kinds of base of a task and more, on the
-    same benchmarks, have a further row; pooled: their number, else 0.
+    Bases of one kind are one row, and so are data sets, each with its base. Runs that two studies share are shown once,
+    and of two studies of the same task, base model and pair the one with more base models, then with more runs. Three
+    kinds of base of a task and more, on the same benchmarks, have a further row; pooled: their number, else 0.
     """
     best: dict[tuple[str, str, str], tuple[tuple[int, int], dict[str, Any]]] = {}
     for study in map(evaluated, studies):
-        for kind, blocks in reading.kinds(study).items():
+        for kind, blocks in _kinds(study).items():
             for row in _rows(blocks, study):
                 key = row["method"], row["reference"], kind
                 size = len(blocks), row["runs"]
@@ -67,6 +68,20 @@ def data(studies: Sequence[StudyFile]) -> pd.DataFrame:
     return pd.DataFrame(rows).drop(columns=["estimate", "benchmarks"], errors="ignore")
 
 
+def _kinds(study: StudyFile) -> dict[str, list[Block]]:
+    """Return the blocks of each row, by their kind of base model; data sets of one model are one kind."""
+    blocks: dict[str, list[Block]] = {}
+    for kind, of_kind in reading.kinds(study).items():
+        of_data = f"{of_kind[0].task} {of_kind[0].model.partition('+')[0]} {DATA_SETS}"
+        blocks.setdefault(of_data if _own_data(of_kind[0]) else kind, []).extend(of_kind)
+    return blocks
+
+
+def _own_data(block: Block) -> bool:
+    """Return whether no other base model of the study has a block's problems."""
+    return bool(reading.config(next(iter(block.methods.values()))[0]).get("data", {}).get("of_model"))
+
+
 def _pooled(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the row of one pair and task over kinds of base model, which are random effects."""
     estimate, names = statistics.random_effects([row["estimate"] for row in rows]), ("method", "reference", "task")
@@ -77,7 +92,7 @@ def _pooled(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]:
     """Yield a row of each pair that all of these blocks have, over the bases if several."""
-    first, of_block = blocks[0], [results.collect(b, study) for b in blocks]
+    first, of_block, data_sets = blocks[0], [results.collect(b, study) for b in blocks], _own_data(blocks[0])
     printed = paper.of_block(first)
     for method, reference in PAIRS:
         if not all({method, reference} <= rows.keys() for rows in of_block):
@@ -85,7 +100,9 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
         pairs = [results.difference(rows[method], rows[reference], AVERAGE) for rows in of_block]
         if not all(pair.difference.by_seed for pair in pairs):
             continue  # no run of each with the same seed
-        if len(pairs) > 1:
+        if len(pairs) > 1 and data_sets:
+            estimate = statistics.clustered(np.array([pair.difference.tested.mean for pair in pairs]))
+        elif len(pairs) > 1:
             estimate = statistics.over_bases([pair.by_seed_and_problem for pair in pairs])
         elif len(pairs[0].difference.by_seed) > 1:
             estimate = pairs[0].difference.tested
@@ -96,13 +113,13 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
             "method": method,
             "reference": reference,
             "task": first.task_title,
-            "model": first.model_title if len(blocks) == 1 else f"{len(blocks)} base models",
+            "model": first.model_title if len(blocks) == 1 else f"{len(blocks)} {DATA_SETS if data_sets else BASES}",
             "runs": sum(len(pair.difference.by_seed) for pair in pairs),
             **text.columns("points", estimate),
             **text.points(estimate, "low", "high"),
             "pooled": 0,
             "estimate": estimate,
-            "benchmarks": first.benchmarks,
+            "benchmarks": DATA_SETS if data_sets else first.benchmarks,
             "paper": np.nan if theirs is None or other is None or method != METHOD else theirs - other,
             "study": study.name,
         }

@@ -61,6 +61,22 @@ def test_three_kinds_of_base_model_of_a_task_are_pooled(tmp_path: Path) -> None:
     assert (frame["high"] - frame["points"])[3] == pytest.approx(100 * 4.302653 / 6 / 3**0.5 / 8, rel=1e-5)
 
 
+def test_data_sets_are_one_row_in_which_each_counts_once(tmp_path: Path) -> None:
+    """Leads of 2, 3/2 and 2 eighths in the first seed, the second and the third, which are of one data set each."""
+    models, methods = {"tiny+a": 0, "tiny+b": 1, "tiny+c": 2}, ("grpo", "bapo")
+    for model, counts in zip(models, zip(GRPO, BAPO, strict=True), strict=True):
+        for method, of_method in zip(methods, counts, strict=True):
+            config = {**MADE, "model": {"name": model}, "base": {"seed": models[model]}}
+            config |= {"data": {"of_model": True, "seed": models[model]}}
+            write_run(place(tmp_path, method, 1, model=model), {"a": outcomes(of_method)}, config=config)
+    cells = [(model, method, 1) for model in models for method in methods]
+    frame = overview.data([study.load(write_study(tmp_path, cells, benchmarks=("a",), name="angles"))])
+    assert frame[["model", "runs", "pooled"]].to_numpy().tolist() == [["3 data sets", 3, 0]]
+    assert frame["points"].tolist() == pytest.approx([100 * (2 + 3 / 2 + 2) / 3 / 8])
+    # the error of a mean of three numbers, t with two degrees of freedom
+    assert (frame["high"] - frame["points"])[0] == pytest.approx(100 * 4.302653 / 6 / 8, rel=1e-5)
+
+
 def test_studies_without_both_methods_say_so(tmp_path: Path) -> None:
     svg = overview.write([a_study(tmp_path, {"tiny": 0}, ("grpo",), 2, "one")], tmp_path / "out")[2]
     assert "No study here" in svg.read_text()
