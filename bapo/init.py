@@ -30,8 +30,6 @@ def write(folder: Path, task: str = "generator") -> list[str]:
     for template in ("project", task.replace("-", "_")):
         shutil.copytree(TEMPLATES / template, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(suite_folder() / "workflows" / "profiles", folder / "profiles")
-    slurm = folder / "profiles" / "slurm" / "config.yaml"  # it has the path of a file in the checkout
-    slurm.write_text(slurm.read_text(encoding="utf-8").replace("workflows/profiles/", "profiles/"), encoding="utf-8")
     for file in (folder / "README.md", folder / "Snakefile"):
         text = Template(file.read_text(encoding="utf-8")).substitute(task=TASKS[task][0])
         file.write_text(text, encoding="utf-8")

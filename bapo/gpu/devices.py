@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -117,8 +118,12 @@ def reserve(count: int) -> Iterator[list[str]]:
 
 def _lock(names: Sequence[str], count: int) -> dict[str, int]:
     """Lock ``count`` GPUs. While waiting, hold none, so that two jobs never wait for each other."""
-    FOLDER.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):  # another user made it
+    with contextlib.suppress(FileExistsError):
+        FOLDER.mkdir()
+    status = FOLDER.lstat()
+    if not stat.S_ISDIR(status.st_mode):  # a link of another user may lead to a folder of this one
+        raise UserError(f"{FOLDER}: is no folder, and GPUs are locked by files in it; remove it")
+    if status.st_uid == os.getuid():
         FOLDER.chmod(0o1777)  # sticky: nobody removes the file of a lock that another user holds
     paths = {name: FOLDER / _lock_name(name) for name in names}
     announced = False

@@ -24,6 +24,7 @@ from bapo import engines, methods
 from bapo.errors import UserError, exit_status
 from bapo.experiments import budgets
 from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import devices, environment
@@ -236,8 +237,12 @@ def machine(check: Check) -> list[CheckResult]:
 def make_world(check: Check) -> list[CheckResult]:
     """Make problems and a small base model."""
     config = config_of(check)
-    for command, folder in (("data", data_directory(config)), ("base", base_directory(config))):
-        if not (folder / SUMMARY).exists():
+    made = {
+        "data": (data_directory(config), data_identity(config)),
+        "base": (base_directory(config), base_identity(config)),
+    }
+    for command, (folder, identity) in made.items():
+        if not (folder / SUMMARY).exists() or read_json(folder / SUMMARY).get("identity") != identity:
             _job(check, command, f"bapo {command}")
     return []
 

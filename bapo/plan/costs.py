@@ -145,7 +145,7 @@ def train(config: Config) -> Cost:
         gpus, card = config.verl.gpus_per_node or 8, config.verl.gpu_memory or memory.CARD
         *of_gpu, host = memory.gigabytes(config, gpus, card) if config.model.sizes else (0.0, 0.0)
         cost = Cost(disk=disk, source=MODEL, gpu_share=max(of_gpu) / card, host=host)
-        hours = papers_hours(config.model.name, name) if config.scale.name == "paper" else None
+        hours = papers_hours(config.model.name, name) if _as_in_the_paper(config) else None
         if hours is not None:
             return replace(cost, gpu_hours=8 * hours, source=PAPER)
         seconds = sum(step_seconds(config, gpus)) * expected_steps(config)
@@ -158,6 +158,15 @@ def train(config: Config) -> Cost:
     share = config.train.batch_size * config.train.group_size / measurements()["responses"]
     seconds = measurements()["start"] + step * share * expected_steps(config)
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk)
+
+
+def _as_in_the_paper(config: Config) -> bool:
+    """Return whether a run at the paper's scale trains and samples as its setting says, without other values."""
+    if config.scale.name != "paper":
+        return False
+    names = (config.scale.name, config.task.name, config.model.name, config.method.name)
+    usual = configuration.run_config(*names, config.seed)
+    return all(getattr(config, part) == getattr(usual, part) for part in ("method", "train", "sampling"))
 
 
 def papers_hours(model: str, method: str) -> float | None:

@@ -55,7 +55,8 @@ def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(
         study_name=f"{settings.home.name}/{sweep.name}/{identity(sweep, settings)}",
-        storage=_journal(folder_of(sweep, settings) / JOURNAL),
+        # Optuna's lock is a link with the file's path: of a relative one it never sees that its owner has died
+        storage=_journal((folder_of(sweep, settings) / JOURNAL).absolute()),
         sampler=optuna.samplers.TPESampler(seed=key64("sweep", sweep.name, slot) % 2**32, n_startup_trials=8),
         direction="maximize",
         load_if_exists=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bapo.errors import UserError
 from bapo.gpu import allocation, devices
 
 #: takes GPUs, says which, and holds them until its input ends
@@ -71,6 +72,19 @@ def test_a_job_sees_its_own_gpus_alone(machine, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.system
+def test_the_locks_folder_is_no_link_to_another_folder(
+    machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in /tmp, where every user may make one."""
+    machine(1)
+    (theirs := tmp_path / "theirs").mkdir(mode=0o700)
+    monkeypatch.setattr(devices, "FOLDER", tmp_path / "locks")
+    devices.FOLDER.symlink_to(theirs)
+    with pytest.raises(UserError, match="locks: is no folder"), devices.reserve(1):
+        pass
+    assert theirs.stat().st_mode & 0o777 == 0o700
+
+
 def test_jobs_have_different_gpus_and_a_kill_frees_them(machine) -> None:
     """Three jobs of two GPUs on four: two at once, the third after kill -9 of the first; nothing is cleaned up."""
     machine(4)

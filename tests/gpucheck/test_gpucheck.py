@@ -14,8 +14,11 @@ from support.vllm_cpu import needs_vllm
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import data_identity
+from bapo.experiments.places import base_directory, data_directory
 from bapo.gpucheck import command
 from bapo.gpucheck.command import Check, CheckResult
+from bapo.store.files import SUMMARY, write_json
 
 GOOD = CheckResult("vllm", True, "can be imported", "")
 
@@ -47,6 +50,18 @@ def test_a_machine_that_cannot_run_is_told_before_anything_starts(
     # the torch engine's asks for torch alone
     rows = command.machine(Check(tmp_path, "cuda", "torch"))
     assert [(row.name, row.fine) for row in rows] == [("CUDA", False), ("torch", True)]
+
+
+def test_only_problems_and_a_base_of_this_check_are_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kept folder: on another device, or with another version of the suite, the base model is another one."""
+    check = Check(tmp_path, "cpu")
+    config, commands = command.config_of(check), []
+    monkeypatch.setattr(command, "_job", lambda check, name, text: commands.append(name))
+    for folder, identity in ((data_directory(config), data_identity(config)), (base_directory(config), "another")):
+        folder.mkdir(parents=True)
+        write_json(folder / SUMMARY, {"identity": identity})
+    command.make_world(check)
+    assert commands == ["base"]
 
 
 def test_a_card_without_bfloat16_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

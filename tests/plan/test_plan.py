@@ -74,6 +74,15 @@ def test_hours_of_the_paper_are_table_2s() -> None:
         assert of_paper[models[block["task"]]] == printed_minutes, block["task"]
 
 
+@pytest.mark.parametrize(
+    "change", ["train.epochs=1", "train.learning_rate=1e-5", "train.group_size=2", "sampling.max_response_tokens=64"]
+)
+def test_hours_of_the_paper_are_of_its_own_settings(change: str) -> None:
+    cell = ("paper", "countdown", "qwen2.5-math-1.5b", "grpo")
+    usual, other = costs.train(run(*cell)), costs.train(run(*cell, change))
+    assert (usual.source, other.source) == (costs.PAPER, costs.MODEL)
+
+
 def test_cpu_hours_at_laptop_scale_by_hand() -> None:
     times = costs.measurements()
     cost, step = costs.cost_of("train", Settings(), *LAPTOP, "bapo"), times["step"]["countdown"]

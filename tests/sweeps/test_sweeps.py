@@ -143,6 +143,22 @@ def test_what_is_wrong_with_a_file_is_one_sentence(world: SweepWorld, changes: d
         tiny(world)
 
 
+def test_the_lock_of_a_killed_worker_is_taken_over(world: SweepWorld, monkeypatch: pytest.MonkeyPatch):
+    """Results lie in a folder below the current one, as by default; Optuna waits 30 seconds, and one here."""
+    from optuna.storages.journal import JournalFileSymlinkLock
+
+    monkeypatch.setattr(JournalFileSymlinkLock.__init__, "__defaults__", (1,))
+    world.write(FREE)
+    sweep = tiny(world)
+    monkeypatch.chdir(world.settings.home.parent.parent)
+    settings = world.settings.model_copy(update={"results": world.settings.home.parent.name})
+    assert not settings.home.is_absolute()
+    open_study = study.open_study(sweep, settings)
+    (backend := open_study._storage._backend)._lock.acquire()  # and no release
+    study.claim(study.open_study(sweep, settings), sweep, 0)
+    assert states(sweep, settings) == {0: "RUNNING"} and Path(backend._file_path).is_absolute()
+
+
 def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
     world.write(FREE)
     sweep = tiny(world)

@@ -81,8 +81,8 @@ def test_a_dry_run_needs_no_gpu_and_shows_both_interpreters(tmp_path: Path) -> N
 def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path) -> None:
     """By task the start; eight runs with their evaluations; everything drawn."""
     assert len(load_study("table1", "laptop").cells) == 81
-    words = ("--workflow-profile", "slurm", "table1", "--config", f"results={tmp_path}")
-    done = workflow.dry_run(ROOT, *words)  # the profile names its partitions from here
+    profile = str(ROOT / "workflows" / "profiles" / "slurm")  # which names the file of partitions beside it
+    done = workflow.dry_run(tmp_path, "--workflow-profile", profile, "table1", "--config", "results=results")
     assert done.returncode == 0, done.stderr
     groups = Counter(re.findall(r"Group job (\w+) ", done.stdout + done.stderr))
     assert groups == {"start": 3, "runs": 11, "analysis": 1}

@@ -125,7 +125,6 @@ STARTED: list[subprocess.Popen] = []
 #: the profile as users have it, but for one task, with a Slurm job for every run
 PROFILE = (
     *("--workflow-profile", str(ROOT / "workflows/profiles/slurm"), "--retries", "1", "--latency-wait", "10"),
-    *("--slurm-partition-config", str(ROOT / "workflows/profiles/slurm/partitions.yaml")),
     *("--group-components", "start=1", "runs=1", "analysis=100"),
 )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from bapo.engines.shared.records import model_folder, model_steps
 from bapo.engines.shared.schedule import keeps_model, superseded
 from bapo.experiments.schema import CheckpointConfig
-from bapo.store.files import CHECKSUMS, newest_intact, read_json, write_checksums, write_json, write_text
+from bapo.store.files import CHECKSUMS, newest_intact, read_json, sync, write_checksums, write_json, write_text
 
 #: verl's file with the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -50,6 +50,12 @@ def choose(root: Path) -> int | None:
     return int(step)
 
 
+def ranks(folder: Path) -> int | None:
+    """Return how many processes a checkpoint is of, by the names of its shards; None where it has none."""
+    names = (re.fullmatch(r"model_world_size_(\d+)_rank_0\.pt", path.name) for path in (folder / "actor").glob("*.pt"))
+    return next((int(name[1]) for name in names if name), None)
+
+
 def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints.
 
@@ -59,10 +65,15 @@ def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
         step: of the checkpoint
         keep: the configuration's ``checkpoint``
     """
+    for path in source.rglob("*"):
+        sync(path)  # or checksums might be on the disk before what they are of
     write_checksums(source)
     publish(source, run, step, keep)
-    for old in superseded(steps(source.parent), step):
-        shutil.rmtree(folder_of(source.parent, old))
+    root = source.parent
+    complete = [old for old in steps(root) if (folder_of(root, old) / CHECKSUMS).exists()]
+    killed = [old for old in steps(root) if old < step and old not in complete]
+    for old in (*killed, *superseded(complete, step)):
+        shutil.rmtree(folder_of(root, old))
 
 
 def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:

@@ -1,6 +1,6 @@
 """Runs Ray's driver in a process, and verl inside Ray, as verl's ``run_ppo`` does, but without importing verl here.
 
-``launch.py`` starts it as ``python -m bapo.engines.verl.job FOLDER``.
+``launch.py`` starts it as ``python -m bapo.engines.verl.job FOLDER PARENT``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,12 @@ class TaskRunner:
             tq.close()
 
 
-def main(work: Path) -> int:
-    """Run verl's configuration in ``work``. Returns 0, or 1 for an error, which is written there."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def main(work: Path, parent: int) -> int:
+    """Run verl's configuration in ``work``. Returns 0, or 1 for an error, which is written there.
+
+    parent: the process that started this one. It may have ended before this line.
+    """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     verl = OmegaConf.load(work / RESOLVED)
     assert isinstance(verl, DictConfig)
     try:
@@ -96,4 +99,4 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

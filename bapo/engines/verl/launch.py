@@ -66,7 +66,7 @@ def train(config: Config) -> Json:
         # raises UserError where there is no step
         steps = budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)
         start = models.start_path(config)  # at the base job's commit, so that no process of the job asks the hub
-        checkpoints.choose(checkpoints.root_of(folder))
+        _require_ranks(config, device, checkpoints.choose(checkpoints.root_of(folder)), folder)
         if device == "cuda":
             _require_disk(config, folder, steps)
         (folder / STOP).unlink(missing_ok=True)
@@ -78,6 +78,17 @@ def train(config: Config) -> Json:
         finally:
             shutil.rmtree(work, ignore_errors=True)
             (folder / STOP).unlink(missing_ok=True)
+
+
+def _require_ranks(config: Config, device: str, step: int | None, folder: Path) -> None:
+    """Raise UserError where the checkpoint that verl resumes from has the shards of another number of processes.
+
+    step: of that checkpoint; None: there is none.
+    """
+    there = None if step is None else checkpoints.ranks(checkpoints.folder_of(checkpoints.root_of(folder), step))
+    if there not in (None, asked := verl_config.ranks(config, device)):
+        cure = f"the checkpoints of {folder} are of {there}; set verl.gpus_per_node={there}"
+        raise wrong(None, "verl.gpus_per_node", asked, cure)
 
 
 def _require_disk(config: Config, folder: Path, steps: int) -> None:
@@ -228,7 +239,7 @@ def _run_job(work: Path, device: str, log: Path) -> None:
     if device == "cpu":
         variables.pop(gpus.VISIBLE, None)  # it would limit the number of Ray's logical GPUs
     process = subprocess.Popen(
-        [sys.executable, "-m", "bapo.engines.verl.job", str(work)],
+        [sys.executable, "-m", "bapo.engines.verl.job", str(work), str(os.getpid())],
         env=variables,
         start_new_session=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,6 +51,32 @@ def test_the_newest_intact_checkpoint_is_resumed(tmp_path: Path, capsys: pytest.
     assert checkpoints.choose(tmp_path) == 2
     (tmp_path / "global_step_2" / "data.pt").unlink()
     assert checkpoints.choose(tmp_path) is None and not tracker.exists()
+
+
+def test_what_a_kill_left_of_a_checkpoint_replaces_no_older_one(tmp_path: Path) -> None:
+    """Steps 1, 2 and 4 are whole, 3 has no checksums: 2 and 4 stay, so that a damaged 4 does not end the run."""
+    root, keep = checkpoints.root_of(tmp_path), CheckpointConfig(every=1)
+    for step in (1, 2, 3, 4):
+        folder = checkpoint(root, step)
+        (folder / checkpoints.PUBLISHED).mkdir(parents=True)
+        if step == 3:
+            (folder / checkpoints.CHECKSUMS).unlink()
+        else:
+            checkpoints.commit(folder, tmp_path, step, keep)
+    assert checkpoints.steps(root) == [4, 2]
+
+
+def test_a_checkpoint_is_of_as_many_processes_as_its_shards_say(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, 2)
+    assert checkpoints.ranks(folder) is None
+    (folder / "actor" / "model_world_size_8_rank_0.pt").touch()
+    assert checkpoints.ranks(folder) == 8
+    four, eight = (run_config("smoke", "countdown", "", "grpo", 1, (f"verl.gpus_per_node={n}",)) for n in (4, 8))
+    shutil.copytree(tmp_path, checkpoints.root_of(tmp_path / "run"))
+    launch._require_ranks(eight, "cuda", 2, tmp_path / "run")
+    launch._require_ranks(four, "cuda", None, tmp_path / "run")
+    with pytest.raises(UserError, match=r"verl\.gpus_per_node=4: .* are of 8; set verl\.gpus_per_node=8"):
+        launch._require_ranks(four, "cuda", 2, tmp_path / "run")
 
 
 @pytest.mark.parametrize("copy", ["step_000002 copy", "step_000002_1", "step_2", "step_0000002", "step_x"])

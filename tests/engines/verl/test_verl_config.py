@@ -6,6 +6,8 @@ import json
 import math
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from importlib import import_module
@@ -294,6 +296,14 @@ def test_what_is_missing_is_told_before_anything_starts(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "executable", "/my environments/é/bin/python")
     with pytest.raises(UserError, match="/my environments/é/bin/python: make the environment in a folder"):
         launch._require_packages(small, "cpu")
+
+
+@pytest.mark.verl
+def test_a_job_whose_parent_is_gone_ends_at_once(tmp_path: Path) -> None:
+    """It may be gone before the job looks, which is told whose it is. The configuration is a pipe without a writer."""
+    os.mkfifo(tmp_path / launch.RESOLVED)
+    words = [sys.executable, "-m", "bapo.engines.verl.job", str(tmp_path), "4194304"]  # above every process's number
+    assert subprocess.run(words, start_new_session=True, capture_output=True, timeout=300).returncode == -signal.SIGKILL
 
 
 def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_path: Path) -> None:
