@@ -26,9 +26,6 @@ from bapo.validate import Only, WhereSet, parse_yaml, plain
 
 #: parts of the identities below; one is raised when a change of the code changes what a configuration means
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1, "grader": 2}
-#: keys of verl that say where and how fast a run computes, or what it reports, and change none of its numbers
-NO_NUMBERS = {"offload_policy", "tensor_model_parallel_size", "max_num_seqs", "max_num_batched_tokens", "enforce_eager"}
-NO_NUMBERS |= {"num_workers", "update_weights_bucket_megabytes", "gpu_memory_utilization", "ray_kwargs", "trainer"}
 
 
 def digest(content: object) -> str:
@@ -169,15 +166,7 @@ def train_content(config: Config) -> Json:
     content |= _prompts_and_sampling(config, "run") | {"base": base_identity(config), "engine": config.engine}
     if methods.get(config.method.algorithm).judges_micro_batches:
         content["micro_batch_size"] = config.train.micro_batch_size
-    if config.engine == "verl" and (overrides := _with_numbers(plain(config.verl.overrides))):
-        content["verl"] = overrides
     return content | {"revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)]}
-
-
-def _with_numbers(overrides: Json) -> Json:
-    """Return verl's keys that are set beside the suite's own and may change a run's numbers."""
-    parts = {k: _with_numbers(v) if isinstance(v, dict) else v for k, v in overrides.items() if k not in NO_NUMBERS}
-    return {key: value for key, value in parts.items() if value != {}}
 
 
 def evaluation_identity(config: Config, identity: str = "evaluation") -> str:

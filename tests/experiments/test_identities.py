@@ -132,26 +132,6 @@ def test_a_value_changes_the_identities_of_what_reads_it(identities: str, values
         assert changed(composed(), **{key: value}) == {*identities.split()}, key
 
 
-@pytest.mark.parametrize(
-    ("overrides", "counts"),
-    [
-        ({}, False),
-        ({"actor_rollout_ref": {"actor": {"fsdp_config": {"offload_policy": True}}}}, False),
-        ({"actor_rollout_ref": {"rollout": {"max_num_seqs": 4, "agent": {"num_workers": 2}}}}, False),
-        ({"ray_kwargs": {"ray_init": {"object_store_memory": 10**9}}, "trainer": {"logger": ["console"]}}, False),
-        (
-            {"actor_rollout_ref": {"actor": {"optim": {"min_lr_ratio": 0.1}, "fsdp_config": {"offload_policy": 1}}}},
-            True,
-        ),
-    ],
-)
-def test_verls_own_keys_belong_to_its_runs_where_they_may_change_numbers(
-    overrides: dict[str, Any], counts: bool
-) -> None:
-    assert changed(composed("engine=verl"), verl__overrides=overrides) == ({"train"} if counts else set())
-    assert changed(composed(), verl__overrides=overrides) == set()
-
-
 def test_a_pretrained_model_does_not_depend_on_the_settings_of_base_training() -> None:
     paper = compose_config(["scale=paper", "method=bapo"])
     assert changed(paper, base__iterations=7) == set()

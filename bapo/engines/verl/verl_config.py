@@ -9,7 +9,6 @@ import ast
 import importlib.util
 import math
 import os
-import re
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -158,17 +157,6 @@ def _add_fields(node: DictConfig, overrides: DictConfig) -> None:
             _add_fields(node[key], overrides[key])
 
 
-def _require_free(section: DictConfig, overrides: Json, place: str = "verl.overrides") -> None:
-    """Raise UserError for an override whose value a section takes from the run's configuration, with its key there."""
-    content = plain(OmegaConf.to_container(section, resolve=False))
-    for key in overrides.keys() & content.keys():
-        here, value = f"{place}.{key}", content[key]
-        if isinstance(value, dict) and isinstance(overrides[key], dict):
-            _require_free(section[key], overrides[key], here)
-        elif isinstance(value, str) and (own := re.fullmatch(r"\$\{bapo\.config\.([\w.]+)\}", value)):
-            raise wrong(None, here, overrides[key], f"is the run's {own[1]}; set that")
-
-
 @lru_cache(maxsize=1)
 def _defaults() -> DictConfig:
     """Compose verl's own ``ppo_trainer.yaml``, without importing verl: that takes ten seconds of a slow core."""
@@ -207,8 +195,6 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
         OmegaConf.set_struct(OmegaConf.select(verl, key), False)
     assert isinstance(verl, DictConfig)
     overrides = DictConfig(config.verl.overrides)
-    for section in sections:
-        _require_free(section, plain(config.verl.overrides))
     _add_fields(verl, overrides)
     try:
         verl = OmegaConf.merge(verl, overrides)

@@ -176,8 +176,10 @@ def test_relift_ends_with_the_rollouts_of_grpo(results: Path, base: Path, tmp_pa
 #: how the model computes on GPUs, but for flash-attn
 AS_ON_GPUS = [
     f"verl.overrides.actor_rollout_ref.model.{key}={value}"
-    for key, value in OmegaConf.load(BASE)["cuda"]["actor_rollout_ref"]["model"].items()
-    if key != "override_config"
+    for key, value in {
+        **OmegaConf.load(BASE)["cuda"]["actor_rollout_ref"]["model"],
+        "override_config": "{attn_implementation: sdpa}",
+    }.items()
 ]
 
 
