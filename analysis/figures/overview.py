@@ -72,7 +72,7 @@ def _kinds(study: StudyFile) -> dict[str, list[Block]]:
     """Return the blocks of each row, by their kind of base model; data sets of one model are one kind."""
     blocks: dict[str, list[Block]] = {}
     for kind, of_kind in reading.kinds(study).items():
-        of_data = f"{of_kind[0].task} {of_kind[0].model.partition('+')[0]} {DATA_SETS}"
+        of_data = f"{of_kind[0].task} {of_kind[0].model.partition('+')[0]} {study.name}"
         blocks.setdefault(of_data if _own_data(of_kind[0]) else kind, []).extend(of_kind)
     return blocks
 

@@ -260,14 +260,14 @@ class PathsConfig(Node):
 
 
 class VerlConfig(Node):
-    """How verl runs a job. Nothing here changes the numbers of a training."""
+    """How verl runs a job. Nothing here but ``overrides`` can change the numbers of a training."""
 
     gpus_per_node: AtLeastOne | None = None  # of a machine; None: 8, on CPU cores one process (more share it by FSDP2)
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of each GPU's memory for vLLM
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
     rollout: Literal["vllm"] | None = None  # what samples on CPU cores; None: transformers
     rollout_window: bool = False  # sample all steps that one rollout policy serves at once, where it is delayed
-    overrides: Options = {}  # keys of verl's own configuration, set last
+    overrides: Options = {}  # keys of verl's own configuration, set last; of no identity, so for no other numbers
 
 
 class Config(Node):

@@ -139,9 +139,10 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         for variant in ((), *((v,) for v in block.variants))
         for seed in block.seeds_of(model, seeds)
     ]
-    if not rows:
-        own = ", ".join(str(seed) for block in content.scales[scale] for seed in block.seeds)
-        raise UserError(f"seeds={','.join(map(str, seeds))}: each model of {name} has its own seed; choose from {own}")
+    blocks = content.scales[scale]
+    if unpaired := [seed for seed in seeds if all(block.paired and seed not in block.seeds for block in blocks)]:
+        own = " ".join(f"{block.seeds[0]} to {block.seeds[-1]}" for block in blocks)
+        raise UserError(f"seeds={unpaired[0]}: each model of {name} has its own seed; choose from {own}")
     rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # several blocks may then have the same runs
     for cell, count in Counter(cell for cell, _ in rows).items():
         if count > 1:

@@ -81,6 +81,9 @@ def _journal(path: Path) -> BaseStorage:
             super().append_logs(logs)
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f"{path.name}.lock")
+    if lock.is_symlink() and not lock.exists():  # of a folder that was moved since: Optuna would wait for ever
+        lock.unlink(missing_ok=True)
     try:
         complete, newline, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
         if newline:

@@ -118,8 +118,8 @@ def test_a_paired_study_has_one_seed_a_model() -> None:
         ("countdown", "base_28", 301),
         ("geometry", "base_39", 412),
     ]
-    with pytest.raises(UserError, match="seeds=7: each model of prompts has its own seed"):
-        load_study("prompts", "laptop", seeds=[7])
+    with pytest.raises(UserError, match="seeds=7: each model of prompts has its own seed; choose from 301 to 324 401"):
+        load_study("prompts", "laptop", seeds=[301, 7])
 
 
 @pytest.mark.parametrize(("row", "other"), [("grpo+mopps_loss", "mopps"), ("mopps+grpo_loss", "grpo")])

@@ -71,7 +71,6 @@ def test_a_job_sees_its_own_gpus_alone(machine, monkeypatch: pytest.MonkeyPatch)
     assert os.environ[devices.VISIBLE] == "3,2"
 
 
-@pytest.mark.system
 def test_the_locks_folder_is_no_link_to_another_folder(
     machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +84,7 @@ def test_the_locks_folder_is_no_link_to_another_folder(
     assert theirs.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.system
 def test_jobs_have_different_gpus_and_a_kill_frees_them(machine) -> None:
     """Three jobs of two GPUs on four: two at once, the third after kill -9 of the first; nothing is cleaned up."""
     machine(4)

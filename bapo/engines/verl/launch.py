@@ -15,7 +15,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, memory, verl_config
@@ -66,7 +66,7 @@ def train(config: Config) -> Json:
         # raises UserError where there is no step
         steps = budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)
         start = models.start_path(config)  # at the base job's commit, so that no process of the job asks the hub
-        _require_ranks(config, device, checkpoints.choose(checkpoints.root_of(folder)), folder)
+        checkpoints.choose(checkpoints.root_of(folder))
         if device == "cuda":
             _require_disk(config, folder, steps)
         (folder / STOP).unlink(missing_ok=True)
@@ -80,15 +80,13 @@ def train(config: Config) -> Json:
             (folder / STOP).unlink(missing_ok=True)
 
 
-def _require_ranks(config: Config, device: str, step: int | None, folder: Path) -> None:
-    """Raise UserError where the checkpoint that verl resumes from has the shards of another number of processes.
-
-    step: of that checkpoint; None: there is none.
-    """
-    there = None if step is None else checkpoints.ranks(checkpoints.folder_of(checkpoints.root_of(folder), step))
-    if there not in (None, asked := verl_config.ranks(config, device)):
-        cure = f"the checkpoints of {folder} are of {there}; set verl.gpus_per_node={there}"
-        raise wrong(None, "verl.gpus_per_node", asked, cure)
+def _require_ranks(verl: DictConfig, root: Path) -> None:
+    """Raise UserError where the checkpoint that verl resumes from has the shards of another number of processes."""
+    tracker, ranks = root / checkpoints.TRACKER, verl.trainer.n_gpus_per_node * verl.trainer.nnodes
+    there = checkpoints.ranks(checkpoints.folder_of(root, int(tracker.read_text()))) if tracker.exists() else None
+    if there not in (None, ranks):
+        cure = f"the checkpoints in {root} are of {there}; set verl.gpus_per_node={there}"
+        raise wrong(None, "verl.gpus_per_node", ranks, cure)
 
 
 def _require_disk(config: Config, folder: Path, steps: int) -> None:
@@ -189,6 +187,8 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     """
     manifest = records.begin(config, folder, identity, device=device, engine="verl")
     verl = verl_config.resolve(config, device, start)
+    root = checkpoints.root_of(folder)
+    _require_ranks(verl, root)
     if device == "cuda":
         ray_init = verl.ray_kwargs.ray_init  # verl.overrides may leave the size or the place to Ray
         _require_host_memory(config, 0 if "_plasma_directory" in ray_init else ray_init.object_store_memory or 0)
@@ -198,7 +198,6 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     for key, values in (("bapo", facts), ("ray_kwargs.ray_init", ray)):
         OmegaConf.update(verl, key, values, force_add=True)
     OmegaConf.save(verl, work / RESOLVED)
-    root = checkpoints.root_of(folder)
     _write_probe(config, root / checkpoints.PROBED)
     _run_job(work, device, folder.absolute() / LOG)
     steps = int((root / checkpoints.TRACKER).read_text())

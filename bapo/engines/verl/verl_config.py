@@ -204,15 +204,10 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     return verl
 
 
-def ranks(config: Config, device: str) -> int:
-    """Return the number of processes that train. device: "cpu" or "cuda"."""
-    return config.verl.gpus_per_node or (1 if device == "cpu" else 8)
-
-
 def _run_values(config: Config, method: methods.Method, device: str, start: Path | None) -> Json:
     """Return what ``verl.yaml`` reads below ``bapo``: the configuration, and values that are computed from it."""
     t = config.train
-    gpus = ranks(config, device)
+    gpus = config.verl.gpus_per_node or (1 if device == "cpu" else 8)
     if t.mini_batch_size * t.group_size % gpus:
         cure = f"a mini-batch of {t.mini_batch_size} x {t.group_size} responses does not divide by {gpus} GPUs"
         raise wrong(None, "train.mini_batch_size", t.mini_batch_size, cure)

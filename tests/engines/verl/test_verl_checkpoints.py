@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 from support.late import LATE
 
 from bapo.engines.verl import checkpoints, launch
@@ -71,12 +71,12 @@ def test_a_checkpoint_is_of_as_many_processes_as_its_shards_say(tmp_path: Path) 
     assert checkpoints.ranks(folder) is None
     (folder / "actor" / "model_world_size_8_rank_0.pt").touch()
     assert checkpoints.ranks(folder) == 8
-    four, eight = (run_config("smoke", "countdown", "", "grpo", 1, (f"verl.gpus_per_node={n}",)) for n in (4, 8))
-    shutil.copytree(tmp_path, checkpoints.root_of(tmp_path / "run"))
-    launch._require_ranks(eight, "cuda", 2, tmp_path / "run")
-    launch._require_ranks(four, "cuda", None, tmp_path / "run")
+    four, eight = (OmegaConf.create({"trainer": {"n_gpus_per_node": n, "nnodes": 1}}) for n in (4, 8))
+    launch._require_ranks(four, tmp_path)
+    (tmp_path / checkpoints.TRACKER).write_text("2")
+    launch._require_ranks(eight, tmp_path)
     with pytest.raises(UserError, match=r"verl\.gpus_per_node=4: .* are of 8; set verl\.gpus_per_node=8"):
-        launch._require_ranks(four, "cuda", 2, tmp_path / "run")
+        launch._require_ranks(four, tmp_path)
 
 
 @pytest.mark.parametrize("copy", ["step_000002 copy", "step_000002_1", "step_2", "step_0000002", "step_x"])
