@@ -362,12 +362,14 @@ def _is_portion(file: Path, study: str) -> bool:
 def _joined(folder: Path, name: str) -> Path:
     """Write NAME.json with the runs of all portions of a study in ``folder``, and what its file asks for beside them.
 
-    Portions may be of different tasks. Raises UserError where they differ in more than that and their runs, or hold a
+    Portions may be of different tasks, or of different ``seeds=``. Raises UserError where they differ in more than that and their runs, or hold a
     run that the study does not ask for.
     """
     parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
     of_portion = ("cells", "bases", "benchmarks")
     shared = [{key: value for key, value in part.items() if key not in of_portion} for part in parts]
+    for each in shared:
+        each["config"] = [word for word in each.get("config", ()) if not word.startswith("seeds=")]
     benchmarks = {task: names for part in parts for task, names in part.get("benchmarks", {}).items()}
     agree = all(part.get("benchmarks", {}).items() <= benchmarks.items() for part in parts)
     if any(each != shared[0] for each in shared) or not agree:
