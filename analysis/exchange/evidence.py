@@ -362,8 +362,8 @@ def _is_portion(file: Path, study: str) -> bool:
 def _joined(folder: Path, name: str) -> Path:
     """Write NAME.json with the runs of all portions of a study in ``folder``, and what its file asks for beside them.
 
-    Portions may be of different tasks, or of different ``seeds=``. Raises UserError where they differ in more than that and their runs, or hold a
-    run that the study does not ask for.
+    Portions may be of different tasks, or of different ``seeds=``. Raises UserError where they differ in more than that
+    and their runs, or hold a run that the study does not ask for.
     """
     parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
     of_portion = ("cells", "bases", "benchmarks")

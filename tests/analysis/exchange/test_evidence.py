@@ -183,7 +183,8 @@ def portions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         asked = [cell for cell in cells if cell[2] in seeds]
         file = write_study(root, asked, **shared)
         study = root / "results" / "laptop" / "studies" / f"{name}.json"
-        write_json(study, read_json(file))
+        of_portion = {"config": [f"seeds={seeds[0]}"]} if len(seeds) == 1 else {}
+        write_json(study, {**read_json(file), **of_portion})
         found[name] = study if name == "stale" else evidence.pack(study, root / "evidence")
     return found
 
