@@ -119,7 +119,7 @@ def _rows(blocks: Sequence[Block], study: StudyFile) -> Iterator[dict[str, Any]]
             **text.points(estimate, "low", "high"),
             "pooled": 0,
             "estimate": estimate,
-            "benchmarks": DATA_SETS if data_sets else first.benchmarks,
+            "benchmarks": DATA_SETS if data_sets else first.benchmarks,  # each data set has problems of its own
             "paper": np.nan if theirs is None or other is None or method != METHOD else theirs - other,
             "study": study.name,
         }

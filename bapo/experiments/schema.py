@@ -267,7 +267,7 @@ class VerlConfig(Node):
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
     rollout: Literal["vllm"] | None = None  # what samples on CPU cores; None: transformers
     rollout_window: bool = False  # sample all steps that one rollout policy serves at once, where it is delayed
-    overrides: Options = {}  # keys of verl's own configuration, set last; of no identity, so for no other numbers
+    overrides: Options = {}  # keys of verl's own configuration, set last; they belong to no run's identity
 
 
 class Config(Node):

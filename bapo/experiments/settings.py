@@ -83,7 +83,7 @@ class Settings(Part):
     data_folder: Folder | None = None  # a folder with local copies of the hub's data sets
     tracking: Literal["wandb", "trackio", "none"] | None = None  # where trainings are logged, too
     methods: Distinct[Text] = ()  # names, in place of the study's
-    seeds: Distinct[Seed] = ()  # of training, in place of the study's; a choice of these where each model has its own
+    seeds: Distinct[Seed] = ()  # of training, in place of the study's; where each model has one seed, a choice of these
     trials: Annotated[int, Field(ge=1, le=10**5)] | None = None  # of a free sweep, in place of the sweep's
     warm: bool = True  # whether jobs start as children of one process (bapo/warm)
     progress: Literal["line", "plain"] = "line"  # plain: all that the jobs print

@@ -131,18 +131,18 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
     if scale not in content.scales:
         cure = f"has no '{scale}'; it has {', '.join(content.scales)}: add the runs of this scale"
         raise UserError(f"{path}: scales {cure}")
+    blocks = content.scales[scale]
+    if unpaired := [seed for seed in seeds if all(block.paired and seed not in block.seeds for block in blocks)]:
+        own = " ".join(f"{block.seeds[0]} to {block.seeds[-1]}" for block in blocks)
+        raise UserError(f"seeds={unpaired[0]}: each model of {name} has its own seed; choose from {own}")
     rows = [
         (Cell(block.task, model, "+".join((block.run_of(method), *variant)), seed), method)
-        for block in content.scales[scale]
+        for block in blocks
         for model in block.models
         for method in (methods or block.methods)
         for variant in ((), *((v,) for v in block.variants))
         for seed in block.seeds_of(model, seeds)
     ]
-    blocks = content.scales[scale]
-    if unpaired := [seed for seed in seeds if all(block.paired and seed not in block.seeds for block in blocks)]:
-        own = " ".join(f"{block.seeds[0]} to {block.seeds[-1]}" for block in blocks)
-        raise UserError(f"seeds={unpaired[0]}: each model of {name} has its own seed; choose from {own}")
     rows = list(dict.fromkeys(rows)) if methods or seeds else rows  # several blocks may then have the same runs
     for cell, count in Counter(cell for cell, _ in rows).items():
         if count > 1:

@@ -156,7 +156,10 @@ def test_the_lock_of_a_killed_worker_is_taken_over(world: SweepWorld, monkeypatc
     open_study = study.open_study(sweep, settings)
     (backend := open_study._storage._backend)._lock.acquire()  # and no release
     study.claim(study.open_study(sweep, settings), sweep, 0)
-    assert states(sweep, settings) == {0: "RUNNING"} and Path(backend._file_path).is_absolute()
+    assert states(sweep, settings) == {0: "RUNNING"}
+    Path(f"{backend._file_path}.lock").symlink_to("elsewhere/journal.log")  # of a folder that was moved
+    study.claim(study.open_study(sweep, settings), sweep, 1)
+    assert states(sweep, settings) == {0: "RUNNING", 1: "RUNNING"}
 
 
 def test_nothing_is_written_behind_a_torn_last_line(world: SweepWorld):
