@@ -18,11 +18,7 @@ report: "workflows/report/workflow.rst"
 
 include: "workflows/common.smk"
 include: "workflows/progress.smk"
-include: "workflows/data.smk"
-include: "workflows/model.smk"
-include: "workflows/train.smk"
-include: "workflows/evaluate.smk"
-include: "workflows/sweep.smk"
+include: "workflows/jobs.smk"
 include: "workflows/drawn.smk"
 include: "workflows/products.smk"
 

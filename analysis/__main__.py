@@ -82,8 +82,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     required = {"required": True, "help": "the name of a folder"}
     folders = [(f"--{name}", required) for name in ("task", "model", "method")]
     seed = ("--seed", {"type": partial(_count, below=2**63), "default": 1, "help": "of the run (1)"})
-    numbers = (("batch", 128, "prompts a step"), ("group", 8, "responses"))
-    sizes = [(f"--{name}", {"type": _count, "default": n, "help": f"{what} ({n})"}) for name, n, what in numbers]
+    numbers = (("batch", imports.BATCH, "prompts a step"), ("group", imports.GROUP, "responses"))
+    sizes = [(f"--{name}", {"type": _count, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
     metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/sharing.md"})
     command("import", _import, log, *folders, metric, seed, *sizes, home)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from analysis import text
-from analysis.exchange import compare
+from analysis.exchange import compare, evidence
 from analysis.products import MAIN, compared_file
 from analysis.results import AVERAGE
 from bapo.errors import UserError
@@ -30,16 +32,16 @@ def table_of(home: Path, study: str) -> Path:
 def rows(table: Path) -> str:
     """Return a line for each average of a table's CSV: task, method, percent and difference; "" if there is none.
 
-    Where a task has several models, a line names its own, too.
-    Where a difference is pooled over base models, only the pooled rows, which have no percent. Rows over tasks, which
-    have neither, are left out.
+    Where a task has several models, a line names its own, too. Of a task with differences that are pooled over base
+    models only the pooled rows are shown, which have no percent. Rows over tasks, which have neither, are left out.
     """
     if not table.exists():
         return ""
     with table.open(encoding="utf-8", newline="") as file:
         averages = [r for r in csv.DictReader(file) if r.get("benchmark") == AVERAGE and (r["mean"] or r["difference"])]
     pooled = [row for row in averages if not row["mean"]]
-    shown = pooled or averages
+    pooled_tasks = {row["task"] for row in pooled}
+    shown = [row for row in averages if row in pooled or row["task"] not in pooled_tasks]
     models = Counter(task for task, _ in {(row["task"], row.get("model")) for row in shown})
     # a base model has another title for each task and model; a pooled row has the reference of all its models
     titles = {key: _title(row) for row in averages for key in (_key(row, row["method"]), (row["task"], row["method"]))}
@@ -58,9 +60,10 @@ def rows(table: Path) -> str:
         return ""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True) if w).rstrip() for line in cells]
-    alone = "Accuracy in percent, averaged over benchmarks, with 95% interval"
-    kind = "Points, pooled over base models" if pooled else alone
-    return "\n".join([f"{kind} ({table}):", *lines])
+    kinds = ["Accuracy in percent, averaged over benchmarks, with 95% interval"] * (len(shown) > len(pooled))
+    kinds += ["points, pooled over base models"] * bool(pooled)
+    kind = "; without it ".join(kinds)
+    return "\n".join([f"{kind[0].upper()}{kind[1:]} ({table}):", *lines])
 
 
 def _title(row: Mapping[str, str]) -> str:
@@ -72,11 +75,12 @@ def _key(row: Mapping[str, str], method: str) -> tuple[str, str, str]:
 
 
 def published(home: Path, study: str) -> str:
-    """Compare with the published run of a study; "" where none is published, or nothing in it is in ``home``."""
-    file = suite_folder() / "evidence" / home.name / f"{study}.zip"
-    if not file.exists():
-        return ""
-    try:
-        return f"Beside the published run, {compare.counted(compare.compare(file, home))}."
-    except UserError:
-        return ""
+    """Compare with the published run of a study; "" without one, or where ``home`` has none of its numbers."""
+    folder = suite_folder() / "evidence" / home.name
+    files = [file for file in folder.glob(f"{study}*.zip") if evidence.holds(file.stem, study)]
+    with TemporaryDirectory() as unpacked, suppress(UserError):
+        for file in files:
+            evidence.unpack(file, Path(unpacked))
+        if files:
+            return f"Beside the published run, {compare.counted(compare.compare(Path(unpacked), home))}."
+    return ""

@@ -33,8 +33,8 @@ Value = Callable[[np.ndarray, np.ndarray], Any]
 class Probes:
     """The probes of one method.
 
-    seeds [S]; steps [T]: those that every seed was probed at; prompts: ids, of each seed [n]; correct: answers of
-    ``samples``, integers, of each seed [T, n]. n differs between seeds only where their prompts do.
+    seeds [S]; steps [T]: those that every seed was probed at, and the last of each; prompts: ids, of each seed [n];
+    correct: answers of ``samples``, integers, of each seed [T, n]. n differs between seeds only where their prompts do.
     """
 
     seeds: tuple[int, ...]
@@ -46,11 +46,10 @@ class Probes:
     @classmethod
     def of(cls, frames: Mapping[int, pd.DataFrame], samples: int) -> Probes:
         """Return the probes of frames of correct answers, one a seed: rows prompts, columns steps."""
-        steps = sorted(set.intersection(*(set(f.columns) for f in frames.values())))
-        ordered = [f.sort_index() for f in frames.values()]
-        prompts = tuple(tuple(map(str, f.index)) for f in ordered)
-        correct = tuple(f[steps].to_numpy(np.int64).T for f in ordered)
-        return cls(tuple(frames), tuple(map(int, steps)), prompts, correct, samples)
+        ordered = reading.at_common_steps([f.sort_index().T for f in frames.values()])
+        prompts = tuple(tuple(map(str, f.columns)) for f in ordered)
+        correct = tuple(f.to_numpy(np.int64) for f in ordered)
+        return cls(tuple(frames), tuple(map(int, ordered[0].index)), prompts, correct, samples)
 
     @property
     def same_prompts(self) -> bool:

@@ -201,7 +201,7 @@ def evaluations(cells: Sequence[StudyRun | Base], benchmark: str, study: StudyFi
 
 
 def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve:
-    """Return the curves of a method's seeds on one benchmark, at the steps that every seed has.
+    """Return the curves of a method's seeds on one benchmark, at the steps of :func:`at_common_steps`.
 
     Raises UserError where a problem lacks a step, or seeds have other problems or hardly a step in common.
     """
@@ -210,12 +210,25 @@ def curves(cells: Sequence[StudyRun], benchmark: str, study: StudyFile) -> Curve
         read += rectangles(frame, "step", "problem_id", ["correct"], path, study)
         samples |= {*frame["samples"]}
     _require_alike(cells, [tuple(f.columns) for f in read], f"curve/{benchmark}.parquet", study)
-    common = sorted(set.intersection(*(set(f.index) for f in read)))
-    if len(common) < 2 or len(samples) > 1:
+    frames = at_common_steps(read)
+    steps = tuple(map(int, frames[0].index))
+    if len(steps) < 2 or len(samples) > 1:
         folder = cells[0].run / "curve"
         raise _damaged(folder, f"{folder}: the seeds have other samples, or fewer than two steps in common", study)
-    correct = np.stack([f.loc[common].to_numpy(np.int64) for f in read])
-    return Curve(tuple(map(int, common)), tuple(map(str, read[0].columns)), correct, int(samples.pop()))
+    correct = np.stack([f.to_numpy(np.int64) for f in frames])
+    return Curve(steps, tuple(map(str, read[0].columns)), correct, int(samples.pop()))
+
+
+def at_common_steps(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return frames with a row a step, one a seed, at the steps that all have.
+
+    The last step is common to all and has the latest one's number: runs with a budget of rollouts or operations end at
+    different steps.
+    """
+    last = max(frame.index.max() for frame in frames)
+    named = [frame.rename(index={frame.index.max(): last}) for frame in frames]
+    common = sorted(set.intersection(*(set(frame.index) for frame in named)))
+    return [frame.loc[common] for frame in named]
 
 
 def _tables(

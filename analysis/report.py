@@ -84,7 +84,7 @@ def study_files(home: Path) -> list[Path]:
 
 def _opening(study: StudyFile, home: Path) -> dict[str, str]:
     """Return a study's title, what ran on which machines and how long, and its rows as text."""
-    runs = [cell.run for cell in study.cells if finished(cell, True)]
+    runs = [cell.run for cell in study.cells if finished(cell, study.is_evaluated)]
     seconds, processors = 0.0, set()
     for run in runs:
         with suppress(UserError, TypeError, AttributeError, KeyError):  # imported and damaged runs lack some of it

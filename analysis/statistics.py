@@ -402,13 +402,15 @@ def random_effects(estimates: Sequence[Estimate]) -> Estimate:
 DRAWS = 2000
 
 
-def probability_of_improvement(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
+def probability_of_improvement(
+    a: Sequence[np.ndarray], b: Sequence[np.ndarray], weights: Sequence[float] | None = None
+) -> np.ndarray:
     """Return the chance that a run of a is above a run of b, a tie counting half, averaged over tasks.
 
-    a, b: of each task the accuracies of its runs [..., S], returned [...].
+    a, b: of each task the accuracies of its runs [..., S], returned [...]; weights: of each task.
     """
     sides = [(x[..., :, None], y[..., None, :]) for x, y in zip(a, b, strict=True)]
-    return np.mean([((x > y) + 0.5 * (x == y)).mean(axis=(-1, -2)) for x, y in sides], axis=0)
+    return np.average([((x > y) + 0.5 * (x == y)).mean(axis=(-1, -2)) for x, y in sides], axis=0, weights=weights)
 
 
 def interquartile_mean(runs: Sequence[np.ndarray]) -> np.ndarray:

@@ -107,15 +107,20 @@ class StudyFile:
     reference: str = "grpo"  # the method that the others are compared with
     config: tuple[str, ...] = ()  # what the workflow was given after --config
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
-    #: task -> method -> the variants that the setting names for it, in a study that chooses among variants
+    #: task -> method -> the variants that the setting names for it, in a study without evaluations; {} in another
     chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    #: runs that the study asks for and no unpacked portion of its evidence holds, TASK/MODEL/METHOD/SEED
+    #: runs that the study asks for beside these, TASK/MODEL/METHOD/SEED
     missing: tuple[str, ...] = ()
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """Return the runs by task and model."""
         return tuple(_block(self, *place) for place in dict.fromkeys((s.task, s.model) for s in self.starts))
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Return whether the study asks for evaluations: other studies show what training itself has recorded."""
+        return not self.chosen
 
     @property
     def starts(self) -> tuple[StudyRun | Base, ...]:
@@ -197,7 +202,13 @@ def replicates(blocks: Sequence[Block]) -> Sequence[Block]:
     shared = [m for m in blocks[0].methods if all(m in block.methods for block in blocks)]
     in_order = [block for _, block in sorted(zip(map(min, seeds), blocks, strict=True), key=lambda pair: pair[0])]
     methods = {m: tuple(cell for block in in_order for cell in block.methods[m]) for m in shared}
-    return [replace(blocks[0], model_title=f"{len(blocks)} base models", base=None, methods=methods)]
+    title = f"{len(blocks)} base models"
+    return [replace(blocks[0], model=model_of(blocks), model_title=title, base=None, methods=methods)]
+
+
+def model_of(blocks: Sequence[Block]) -> str:
+    """Return what stands in the column ``model`` of a row over blocks of one task and kind of base."""
+    return f"{blocks[0].model} over {len(blocks)} bases" if len(blocks) > 1 else blocks[0].model
 
 
 def finished(start: StudyRun | Base, evaluated: bool) -> bool:
@@ -229,8 +240,14 @@ def _require_own_runs(cells: Sequence[StudyRun]) -> None:
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, StudyFile]:
-    """Read studies by their name, or their file's. Raises UserError as :func:`load`."""
-    return {study.name or path.stem: study for path, study in zip(files, map(load, files), strict=True)}
+    """Read studies by their name, or their file's. Raises UserError as :func:`load`, and for a name given twice."""
+    studies: dict[str, StudyFile] = {}
+    for path, study in zip(files, map(load, files), strict=True):
+        name = study.name or path.stem
+        if name in studies:
+            raise wrong(path, "name", name, "is another file's, too; name one of them")
+        studies[name] = study
+    return studies
 
 
 def merged(studies: Sequence[StudyFile]) -> StudyFile:

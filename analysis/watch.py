@@ -58,17 +58,21 @@ def log_end(log: Path, count: int) -> list[str]:
 def rows_of(home: Path) -> pd.DataFrame:
     """Return a row a method on a task and model, of every run that the studies ask for.
 
-    runs, done, evaluated: how many; accuracy: mean over runs of the mean over benchmarks; now: what running jobs log.
+    runs, evaluations: how many are asked for; done, evaluated: how many of these are done; accuracy: mean over runs of
+    the mean over benchmarks; now: what running jobs log.
     Raises UserError where the folder is no scale's results.
     """
     files = sorted((home / "studies").glob("*.json"))
     if not files:
         raise UserError(f"{home} has no studies: it is no scale's results; name one, for example results/laptop")
     studies = [*map(load, files)]
-    places = [b.run.parts[-3:] for s in studies for b in s.bases] + [c.run.parts[-4:] for s in studies for c in s.cells]
-    rows = pd.DataFrame([_run(home, place) for place in dict.fromkeys(places)])
-    aggregates = {name: (name, "sum") for name in ("done", "evaluated", "now")} | {"accuracy": ("accuracy", "mean")}
-    return rows.groupby(["task", "model", "method"], sort=False).agg(runs=("done", "size"), **aggregates)
+    asked = [(b.run.parts[-3:], s.is_evaluated) for s in studies for b in s.bases]
+    asked += [(c.run.parts[-4:], s.is_evaluated) for s in studies for c in s.cells]
+    evaluated = {place for place, is_evaluated in asked if is_evaluated}
+    rows = pd.DataFrame([_run(home, p) | {"evaluations": p in evaluated} for p in dict.fromkeys(p for p, _ in asked)])
+    sums = {name: (name, "sum") for name in ("evaluations", "done", "evaluated", "now")}
+    rows_of_method = rows.groupby(["task", "model", "method"], sort=False)
+    return rows_of_method.agg(runs=("done", "size"), **sums, accuracy=("accuracy", "mean"))
 
 
 def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
@@ -89,12 +93,16 @@ def _run(home: Path, place: Sequence[str]) -> dict[str, Any]:
 def watch(home: Path) -> None:
     """Print the table of a scale's results. Raises UserError as :func:`rows_of`."""
     rows = rows_of(home)
-    done, count = rows["done"].sum() + rows["evaluated"].sum(), 2 * rows["runs"].sum()
+    done, count = (rows[names].sum(axis=None) for names in (["done", "evaluated"], ["runs", "evaluations"]))
     table = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done"), title_justify="left")
     for name in ("Task", "Model", "Method", "Runs", "Evaluated", "Accuracy %", "Now"):
         table.add_column(name, justify="right" if name in ("Runs", "Evaluated", "Accuracy %") else "left")
     for names, row in rows.iterrows():
-        numbers = [f"{row['done']}/{row['runs']}", f"{row['evaluated']}/{row['runs']}", number(100 * row["accuracy"])]
+        numbers = [
+            f"{row['done']}/{row['runs']}",
+            f"{row['evaluated']}/{row['evaluations']}",
+            number(100 * row["accuracy"]),
+        ]
         table.add_row(*map(Text, [*names, *numbers, row["now"].strip()]))
     console = Console()
     Console(width=max(console.width, 140) if not console.is_terminal else None).print(table)

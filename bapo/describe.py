@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from bapo.experiments import places
 from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings
-from bapo.experiments.studies import Study, study_file, study_of
+from bapo.experiments.studies import Study, load_study, study_file, study_of
 from bapo.store.files import Json, write_json
 
 #: the study whose tuned rows were chosen by studies without evaluations
@@ -46,6 +47,7 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> Json
             benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config, titles)
         cells.append(described[key] | {"seed": cell.seed, "run": str(places.run_folder(settings.home, **vars(cell)))})
     file = study.file
+    missing = missing_runs(study, settings.methods) if file.gates else []
     return {
         "name": file.name,
         "title": file.title,
@@ -58,6 +60,7 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> Json
         "benchmarks": benchmarks,
         "curves": study.curves,
         **({} if file.evaluated else {"chosen": _tuned_variants(study)}),
+        **({"missing": missing} if missing else {}),
     }
 
 
@@ -90,6 +93,17 @@ def _tuned_variants(study: Study) -> dict[str, dict[str, list[str]]]:
     blocks = study_file(TUNED).scales.get(study.scale, [])
     rows = {block.task: {method: variants.split("+") for method, variants in block.tuned.items()} for block in blocks}
     return {task: rows.get(task, {}) for task in dict.fromkeys(cell.task for cell in study.cells)}
+
+
+def missing_runs(study: Study, methods: Sequence[str] = ()) -> list[str]:
+    """Return runs that a study with rules lacks, TASK/MODEL/METHOD/SEED, where it has fewer than its file asks for.
+
+    Other seeds than the file's repeat a study, if they are as many. methods: what the settings put in the file's place.
+    """
+    planned = load_study(study.file.name, study.scale, methods)
+    fewer = max(0, len(planned.cells) - len(study.cells))
+    lacking = [cell for cell in planned.cells if cell not in study.cells][:fewer]
+    return [f"{c.task}/{c.model}/{planned.method_of(c)}/seed{c.seed}" for c in lacking]
 
 
 def main(name: str, settings: Json, out: Path) -> None:

@@ -207,6 +207,9 @@ def check_gates(name, settings):
     study = studies.study_of(name, settings)
     benchmarks = {cell.task: run_configuration(cell.task, cell.model).evaluation.benchmarks for cell in study.cells}
     gates.check(study, [*benchmarks.values()], chosen=bool(settings.methods))
+    if missing := describe.missing_runs(study, settings.methods):
+        cure = f"ask for its runs without seeds=..., or for runs_{name} alone"
+        raise UserError(f"seeds=...: the rules of {name} are about all its runs, such as {missing[0]}; {cure}")
 
 
 @cache

@@ -132,7 +132,7 @@ def read(block: Block, method: str, study: StudyFile, against: str) -> Curves:
     for cell in cells:
         steps = reading.table(cell, STEPS, study, ["step", *SPENT[against]]).set_index("step")
         sums = steps[list(SPENT[against])].sum(axis=1).cumsum()
-        spent.append([0.0 if step == 0 else float(sums[step]) for step in curves[0].steps])
+        spent.append([float(sums[:step].iloc[-1]) if step else 0.0 for step in curves[0].steps])
     return Curves(tuple(cell.seed for cell in cells), np.array(spent), accuracy)
 
 

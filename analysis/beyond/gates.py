@@ -25,7 +25,7 @@ from analysis.page import Page, Table
 from analysis.products import GATES
 from analysis.results import BASE, Row
 from analysis.statistics import Estimate
-from analysis.study import Block, StudyFile
+from analysis.study import Block, StudyFile, model_of
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.validate import Part, matching, parse_yaml, read, wrong
@@ -467,7 +467,8 @@ def write(study: StudyFile, out: Path) -> list[Path]:
         for each in verdicts:
             quantity, ends = each["quantity"], each["estimate"].ends
             says, rule = quantity.words()
-            row = {**block.keys(quantity.of), "minus": quantity.minus, "measure": quantity.measure, "says": says}
+            row = {**block.keys(quantity.of), "model": model_of(blocks), "minus": quantity.minus}
+            row |= {"measure": quantity.measure, "says": says}
             row |= dict(zip(("mean", "low", "high"), ends, strict=True))
             rows.append(row | {"verdict": each["verdict"]})
             methods = quantity.of + (f" minus {quantity.minus}" if quantity.minus else "")

@@ -265,13 +265,13 @@ def degraded_prompts(
 def probe_difference(view: ClaimView, a: str, b: str, *, at: Literal["first", "last"] = "last") -> Measure:
     """Return a minus b in points of accuracy on the probed held-out prompts.
 
-    at: last, or first (the first probed step after the base). b = base: step 0 of the same runs. Raises NotRecorded
-    where b was not probed at this step of a.
+    at: last, of each, or first (the first probed step after the base). b = base: step 0 of the same runs. Raises
+    NotRecorded where b's first probe is at another step than a's.
     """
-    x = view.probes(a, HELD_OUT)
+    x, place = view.probes(a, HELD_OUT), 1 if at == "first" else -1
     y = x if b == BASE else view.probes(b, HELD_OUT)
-    step = x.steps[1] if at == "first" else x.steps[-1]
-    if step not in y.steps:
-        raise NotRecorded(f"{view.title(b)} was not probed at step {step}")
-    now, then = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
+    if at == "first" and x.steps[1] != y.steps[1]:
+        raise NotRecorded(f"{view.title(b)} was not probed at step {x.steps[1]}")
+    now = np.stack(x.at(x.steps[place])) / x.samples
+    then = np.stack(y.at(0 if b == BASE else y.steps[place])) / y.samples
     return _minus(view, a, Side([now], x.seeds), b, Side([then], y.seeds))

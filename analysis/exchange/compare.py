@@ -1,10 +1,13 @@
 """``bapo compare``: two results, crates or files of evidence, A minus B, by the comparisons that Table 1 is made of.
 
-Accuracies are paired by task, model, method and benchmark, and compared by the one rule of pairing.
+Accuracies of the studies that both hold are paired by task, model, method and benchmark, and compared by the one rule
+of pairing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +20,7 @@ from analysis.exchange import evidence
 from analysis.exchange.crate import homes
 from analysis.page import markdown_table, without_html
 from analysis.results import KEY, Comparison, Result
-from analysis.study import evaluated, load, merged
+from analysis.study import StudyFile, evaluated, load, merged
 from bapo.errors import UserError
 
 IDENTICAL, AGREES, DIFFERS, OTHER = "identical", "agrees", "differs", "other problems"
@@ -29,18 +32,22 @@ Key = tuple[str, str, str, str]  # task, model, method, benchmark or average
 def compare(a: Path, b: Path) -> pd.DataFrame:
     """Compare two folders of results, or files of evidence. Raises UserError where they have no number in common.
 
-    Returns a row a number under KEY; state: IDENTICAL, AGREES, DIFFERS, OTHER or one of ONLY; a, b: the Result of each
-    side; comparison: A minus B with Holm's p over all rows, None on other problems. Beside evidence only the study of
-    its name counts: others may have further seeds of the same rows.
+    Returns a row a number under KEY, where a tuned run has its own method's name; state: IDENTICAL, AGREES, DIFFERS,
+    OTHER or one of ONLY; a, b: the Result of each side; comparison: A minus B with Holm's p over all rows, None on
+    other problems. Only studies that both hold count: others may have further seeds of the same rows.
     """
     with TemporaryDirectory() as unpacked:
-        packed = {p: evidence.unpack(p, Path(unpacked, side)) for p, side in ((a, "a"), (b, "b")) if p.suffix == ".zip"}
-        study = next((file.stem for file in packed.values()), "*")  # of a portion it is the whole one
-        first, second = (_rows(p, packed[p].parents[1] if p in packed else p, study) for p in (a, b))
+        files = {place: _files(place, Path(unpacked, side)) for place, side in ((a, "a"), (b, "b"))}
+        names = set.intersection(*({file.stem for file in of_side} for of_side in files.values()))
+        if not names:
+            held = "; ".join(f"{place} has {', '.join(file.stem for file in files[place])}" for place in files)
+            raise UserError(f"no study is in both: {held}; name two results of one study")
+        first, second = (_rows(place, [file for file in files[place] if file.stem in names]) for place in (a, b))
     both = [key for key in first if key in second]
-    if not both:
-        raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
     alike = [key for key in both if _problems(first[key], key) == _problems(second[key], key)]
+    if not alike:
+        rows = "no task, model and method is evaluated on the same problems in both"
+        raise UserError(f"{a} and {b} have no number in common: {rows}; name two results of one study and scale")
     corrected = results.corrected([results.difference(first[key], second[key], key[3]) for key in alike])
     comparisons = dict(zip(alike, corrected, strict=True))
     states = {key: _state(comparisons.get(key)) for key in both}
@@ -49,23 +56,32 @@ def compare(a: Path, b: Path) -> pd.DataFrame:
     return pd.DataFrame(numbers, columns=[*KEY, "state", "a", "b", "comparison"])
 
 
-def _rows(place: Path, folder: Path, study_name: str) -> dict[Key, Result]:
-    """Return the evaluated rows of a folder's studies by task, model, method and column. place: what was named.
+def _files(place: Path, unpacked: Path) -> list[Path]:
+    """Return the files of a folder's studies, or the one of evidence, which goes to ``unpacked``. Raises UserError."""
+    if place.suffix == ".zip":
+        return [evidence.unpack(place, unpacked)]  # of a portion it is the whole study
+    return [file for home in homes(place) for file in sorted(home.glob("studies/*.json"))]
 
-    Raises UserError where it holds no such study, or one twice.
+
+def _rows(place: Path, files: Sequence[Path]) -> dict[Key, Result]:
+    """Return the evaluated rows of studies by task, model, method and column. place: what was named.
+
+    Raises UserError where a study is there twice.
     """
-    files = [file for home in homes(folder) for file in sorted(home.glob(f"studies/{study_name}.json"))]
     for one, other in combinations(files, 2):
         if one.name == other.name:
             home = one.parents[1]
             raise UserError(
                 f"{place}: {home} and {other.parents[1]} both hold {one.stem}; name one, for example {home}"
             )
-    if not files:
-        raise UserError(f"{place}: holds no study {study_name}; name results or evidence of one study")
-    study = evaluated(merged([load(file) for file in files]))
+    study = evaluated(merged([_of_runs(load(file)) for file in files]))
     collected = ((block, row) for block in study.blocks for row in results.collect(block, study).values())
     return {(b.task, b.model, row.method, name): row for b, row in collected for name, _ in results.columns(b)}
+
+
+def _of_runs(study: StudyFile) -> StudyFile:
+    """Return a study whose runs have the names of their folders: one study's tuned bapo is another's bapo+VARIANT."""
+    return replace(study, cells=tuple(replace(cell, method=cell.run.parts[-2], tuned=()) for cell in study.cells))
 
 
 def _problems(row: Result, key: Key) -> dict[str, tuple[str, ...]]:

@@ -88,19 +88,20 @@ def collect(home: Path) -> Packed:
     Raises UserError as :func:`home_of`, and where no run is finished or a run's file is not what was written.
     """
     home = home_of(home).resolve()
-    packed, root, runs = Packed(), f"results/{home.name}", dict[Path, StudyRun | Base]()
+    packed, root, runs, evaluated = Packed(), f"results/{home.name}", dict[Path, StudyRun | Base](), set[Path]()
     studies = sorted((home / "studies").glob("*.json"))
     packed.add(home / "studies", f"{root}/studies", *(file.name for file in studies))
     for study in load_studies(studies).values():
         packed.titles.append(study.title or study.name)
         runs |= {start.run: start for start in study.starts}
+        evaluated |= {base.run for base in study.bases if study.is_evaluated}
         for block in study.blocks:
             packed.add(home / block.task / "data", f"{root}/{block.task}/data", SUMMARY, MANIFEST)
     for run, cell in runs.items():
         name = f"{root}/{run.relative_to(home)}"
         if isinstance(cell, Base):  # a model whose variant changes the problems has its own
             packed.add(run.parent / "data", Path(name).with_name("data").as_posix(), SUMMARY, MANIFEST)
-        if finished(cell, isinstance(cell, Base)):
+        if finished(cell, run in evaluated):
             packed.seal_run(run, name)
         else:
             packed.left_out.append(name)

@@ -16,7 +16,7 @@ Evidence lacks responses, groups.parquet and weights. So unpacked runs give neit
 the off-policy signal, nor claims that read groups, nor the sentences on replay below Table 1.
 
 A study whose runs come in portions has a file each, ``NAME_1.zip`` and further numbers. Unpacked into one folder they
-are one study, ``studies/NAME.json``, in the order of its file.
+are one study, ``studies/NAME.json``, in the order of its file; those of the portions lie in ``portions``.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ LARGEST = 1_000_000
 #: the most rows of a table, characters of its texts, samples of a problem, and samples of all
 ROWS, CHARACTERS, SAMPLES, ALL_SAMPLES = 1_000_000, 200_000_000, 10_000, 20_000_000
 ABOUT, TEXT = "about.json", "text"
+#: the folder of the study files of unpacked portions
+PORTIONS = "portions"
 #: table -> the columns of a run's file that it keeps
 COLUMNS = {
     "eval": ["problem_id", "correct", "parsed"],
@@ -335,6 +337,10 @@ def unpack(file: Path, out: Path) -> Path:
         other = read_json(path).get("evidence", {})
         if other and other["sealed"] != json.loads(texts[path]).get("files", {}):
             raise UserError(f"{path}: {other['file']} has other results of this run; name another folder")
+    study = home / "studies" / f"{described['study']}.json"
+    whole = json.loads(texts[study]).get("name", "")
+    if of_portion := _is_portion(study, whole):
+        texts[home / PORTIONS / study.name] = texts.pop(study)
     source = {"file": file.name, "sha256": files.sha256(file)}
     summaries = {path: json.loads(text) for path, text in texts.items() if path.name == SUMMARY}
     for path, summary in summaries.items():  # first, so that the same command goes on where it was interrupted
@@ -350,23 +356,27 @@ def unpack(file: Path, out: Path) -> Path:
     for path, summary in summaries.items():
         sealed = [name for name in summary["evidence"]["sealed"] if path.parent / name in written]
         files.write_json(path, {**summary, "files": files.fingerprints(path.parent, sealed)}, durable=False)
-    study = home / "studies" / f"{described['study']}.json"
-    name = json.loads(texts[study]).get("name", "")
-    return _joined(study.parent, name) if _is_portion(study, name) else study
+    return _joined(home, whole) if of_portion else study
+
+
+def holds(name: str, study: str) -> bool:
+    """Return whether evidence of this name holds a study or a portion of it."""
+    return bool(re.fullmatch(rf"{re.escape(study)}(_\d+)?", name))
 
 
 def _is_portion(file: Path, study: str) -> bool:
-    return bool(study and re.fullmatch(rf"{re.escape(study)}_\d+", file.stem))
+    return bool(study) and file.stem != study and holds(file.stem, study)
 
 
-def _joined(folder: Path, name: str) -> Path:
-    """Write NAME.json with the runs of all portions of a study in ``folder``, and what its file asks for beside them.
+def _joined(home: Path, name: str) -> Path:
+    """Write studies/NAME.json with the runs of all unpacked portions in ``home``, and what its file asks for beside.
 
     Portions may be of different tasks, or of different ``seeds=``. Raises UserError where they differ in more than that
     and their runs, or hold a run that the study does not ask for.
     """
+    folder = home / PORTIONS
     parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
-    of_portion = ("cells", "bases", "benchmarks")
+    of_portion = ("cells", "bases", "benchmarks", "missing")
     shared = [{key: value for key, value in part.items() if key not in of_portion} for part in parts]
     for each in shared:
         each["config"] = [word for word in each.get("config", ()) if not word.startswith("seeds=")]
@@ -388,8 +398,9 @@ def _joined(folder: Path, name: str) -> Path:
         "bases": [bases[place] for place in models if place in bases],
         "missing": [place for place in order if place not in cells],
     }
-    files.write_json(folder / f"{name}.json", whole, durable=False)
-    return folder / f"{name}.json"
+    path = home / "studies" / f"{name}.json"
+    files.write_json(path, whole, durable=False)
+    return path
 
 
 def _samples(counts: pd.DataFrame) -> pd.DataFrame:

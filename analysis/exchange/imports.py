@@ -16,21 +16,26 @@ import math
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import numpy as np
 import pandas as pd
 
 from bapo.errors import UserError
+from bapo.experiments.identity import digest
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, OF_RUN, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
-from bapo.validate import Name, each_once
+from bapo.validate import Name, each_once, wrong
 from bapo.validate import read as checked
 
 STUDY = "study.json"
+#: prompts a step and responses a prompt where nothing else is said
+BATCH, GROUP = 128, 8
 #: a column of steps.parquet -> its names in logs of verl and of TRL; the first that a record has counts
 NAMES = {
     "reward_mean": ("critic/score/mean", "reward"),
@@ -154,7 +159,7 @@ def _read_table(log: Log, text: str) -> None:
     columns = [name for name in header if name and not name.endswith(("__MIN", "__MAX"))]
     runs = {run for run, dash, _ in (name.rpartition(" - ") for name in columns) if dash}
     short = [(name.rpartition(" - ")[2] if len(runs) == 1 else name).removeprefix("train/") for name in columns]
-    if doubles := [name for name in short if short.count(name) > 1]:
+    if doubles := [name for name, count in Counter(short).items() if count > 1]:
         raise UserError(f"{log.path}: two columns are {doubles[0]}; leave one out")
     for number, row in enumerate(rows, 1):
         if not any(row[len(header) :]):  # what a line leaves out at its end is empty
@@ -281,35 +286,49 @@ def scores_of(path: Path, metric: str | None = None) -> tuple[dict[str, Score], 
 
 
 def import_file(
-    path: Path, home: Path, names: tuple[str, str, str, int], batch: int, group: int, metric: str | None = None
+    path: Path,
+    home: Path,
+    names: tuple[str, str, str, int],
+    batch: int | None = None,
+    group: int | None = None,
+    metric: str | None = None,
 ) -> tuple[Path, Log]:
     """Write ``home/task/model/method/seed<k>/`` from a log, or its ``eval/`` from an evaluation: the folder, the log.
 
-    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
-    metric: as for :func:`steps_of` and :func:`scores_of`.
-    Raises UserError for a name that is no folder's, where nothing can be read, and for a folder with other results, be
-    they of another log, or of the same benchmark from another file.
+    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say and
+    evaluations do not have; None: BATCH and GROUP; metric: as for :func:`steps_of` and :func:`scores_of`.
+    Raises UserError for a name that is no folder's or that legends leave out, where nothing can be read, for a folder
+    with other results, be they of another log, or of the same benchmark from another file, and for a log that is there
+    under another seed.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
+    if names[2].startswith("_"):
+        raise wrong(None, "--method", names[2], "figures have no legend for a name with a first _; leave that out")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
     for place in (folder, folder / "eval"):
         _require_imported(place)
     if evaluation := scores_of(path, metric):
+        if batch or group:
+            raise UserError(f"{path}: an evaluation has no training steps; leave out --batch and --group")
         _write_evaluation(folder / "eval", *evaluation)
         return folder / "eval", evaluation[1]
     log = read(path)
     steps = steps_of(log, metric)
     if is_imported(folder):
         _require_same(folder, log)
-    steps["fresh_rollouts"] = batch * group
+    identity, batch, group = digest(steps.to_dict("list")), batch or BATCH, group or GROUP
+    for run in _runs(home / names[0]):
+        if run.name != folder.name and read_json(run / SUMMARY).get("identity") == f"imported:{identity}":
+            raise UserError(f"{path}: is the run of {run}, by its numbers; import another log, or delete that folder")
+    steps["fresh_rollouts"] = batch * group * np.diff(steps["step"], prepend=0)  # a row stands for steps without one
     (folder / SUMMARY).unlink(missing_ok=True)  # until it is sealed the folder counts as unfinished, and as imported
     _write_manifest(folder, [log.source])
     files.write_parquet(folder / STEPS, steps)
     files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
     log.notes.append(f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged")
     content = {"steps": int(steps["step"].max()), "totals": {"rollouts": int(steps["fresh_rollouts"].sum())}}
-    _seal(folder, [log.source], content | {"files": files.fingerprints(folder, [STEPS])})
+    _seal(folder, [log.source], identity, content | {"files": files.fingerprints(folder, [STEPS])})
     _write_study(home / names[0])
     return folder, log
 
@@ -322,7 +341,7 @@ def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> No
     if earlier.keys() & scores.keys():
         _require_same(folder, log)
     sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
-    _seal(folder, sources, {"benchmarks": {**earlier, **scores}, "files": {}})
+    _seal(folder, sources, log.source["sha256"][:16], {"benchmarks": {**earlier, **scores}, "files": {}})
 
 
 def _require_imported(folder: Path) -> None:
@@ -352,21 +371,25 @@ def _write_manifest(folder: Path, sources: list[dict[str, Any]]) -> None:
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
 
 
-def _seal(folder: Path, sources: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
-    """Write a folder's manifest, and its summary, whose identity is that of the last source."""
+def _seal(folder: Path, sources: list[dict[str, Any]], identity: str, content: Mapping[str, Any]) -> None:
+    """Write a folder's manifest, and its summary. identity: of a log's numbers, or of the last file of scores."""
     _write_manifest(folder, sources)
-    write_json(folder / SUMMARY, {"identity": f"imported:{sources[-1]['sha256'][:16]}", **content})
+    write_json(folder / SUMMARY, {"identity": f"imported:{identity}", **content})
+
+
+def _runs(folder: Path) -> list[Path]:
+    """Return the imported runs of a task: neither copies under another name nor runs of another kind."""
+    runs = [summary.parent for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}"))]
+    return [run for run in runs if re.fullmatch("seed[1-9][0-9]*", run.name) and is_imported(run)]
 
 
 def _write_study(folder: Path) -> None:
     """Write ``folder/study.json`` with every run of the task, for ``python -m analysis figure ... --study``."""
     cells = []
-    for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
-        model, method, seed = summary.parent.relative_to(folder).parts
-        if not (re.fullmatch("seed[1-9][0-9]*", seed) and is_imported(summary.parent)):
-            continue  # it is a copy of a run under another name, or a run of another kind
+    for run in _runs(folder):
+        model, method, seed = run.relative_to(folder).parts
         cell = {"task": folder.name, "model": model, "method": method, "method_title": method}
-        cells.append(cell | {"seed": int(seed.removeprefix("seed")), "run": str(summary.parent)})
+        cells.append(cell | {"seed": int(seed.removeprefix("seed")), "run": str(run)})
     note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."
     benchmarks = {folder.name: [["none", "not evaluated"]]}
     write_json(folder / STUDY, {"scale": "imported", "note": note, "cells": cells, "benchmarks": benchmarks})

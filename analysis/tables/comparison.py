@@ -6,6 +6,7 @@ has several bases of a kind, a difference is also pooled over them, with the bas
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table
 from analysis.products import compared_file
 from analysis.results import AVERAGE, BASE, ByMethod, Row
-from analysis.study import Block, StudyFile, StudyRun, plain
+from analysis.study import Block, StudyFile, StudyRun, model_of, plain
 from analysis.tables import table3
 from bapo.store.files import STEPS
 
@@ -135,7 +136,8 @@ def over_bases(study: StudyFile, rows: Mapping[Block, ByMethod]) -> tuple[list[T
         if not methods:
             continue
         columns = [name for name, _ in results.columns(blocks[0])]
-        pooled = {name: _pooled([[of[m][name] for of in each] for m in methods]) for name in columns}
+        model = model_of(blocks)
+        pooled = {name: _pooled(model, [[of[m][name] for of in each] for m in methods]) for name in columns}
         title = f"{blocks[0].task_title}, pooled over {len(blocks)} base models: minus {study.reference}"
         below = text.words("bases", bases=", ".join(block.model_title for block in blocks))
         tables.append(Table.of(title, [_pooled_cells(row) for row in pooled[AVERAGE]], below=below))
@@ -143,8 +145,11 @@ def over_bases(study: StudyFile, rows: Mapping[Block, ByMethod]) -> tuple[list[T
     return tables, numbers
 
 
-def _pooled(rows: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return one pooled row of each method's rows in one column, a row a base, with Holm's p over the methods."""
+def _pooled(model: str, rows: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return one pooled row of each method's rows in one column, a row a base, with Holm's p over the methods.
+
+    model: what stands in that column of all rows.
+    """
     estimates = [statistics.over_bases([row["against"].by_seed_and_problem for row in of]) for of in rows]
     margins = [float(np.mean([row["margin"] for row in of])) for of in rows]
     adjusted = statistics.holm([e.p for e in estimates])
@@ -156,7 +161,7 @@ def _pooled(rows: Sequence[Sequence[Row]]) -> list[Row]:
         pooled.append(
             {
                 **shared,
-                "model": f"{of[0]['model']} over {len(of)} bases",
+                "model": model,
                 "seeds": min(int(row["paired_seeds"]) for row in of),
                 "bases": len(of),
                 **text.columns("difference", e, "se", "low", "high"),
@@ -189,12 +194,13 @@ def _pooled_cells(row: Row) -> dict[str, str]:
 def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Table], list[Row]]:
     """Return a table of the methods that several tasks share with the reference, and its rows; none for one task.
 
-    improvement: the chance that a run is above one of the reference's, of each block and their mean; iqm: the
-    interquartile mean of what runs gain over the base, in percent of what the reference gains. rows: of
-    :func:`compare`.
+    improvement: the chance that a run is above one of the reference's, of each block, and the mean over tasks of the
+    mean over a task's base models; iqm: the interquartile mean of what runs gain over the base, in percent of what the
+    reference gains. rows: of :func:`compare`.
     """
     blocks = [block for block, of in rows.items() if reference in of]
-    tasks = {block.task for block in blocks}
+    tasks = Counter(block.task for block in blocks)
+    above = partial(statistics.probability_of_improvement, weights=[1 / tasks[block.task] for block in blocks])
     if len(tasks) < 2:
         return [], []
     headers = [block.task_title if len(tasks) == len(blocks) else block.title for block in blocks]
@@ -203,7 +209,7 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
     accuracy = {m: [100 * np.array(row["result"].mean(AVERAGE).seed_means) for row in of] for m, of in shared.items()}
     numbers, cells, whole = [], [], partial(text.number, digits=0)
     for method in accuracy if len(accuracy) > 1 and reference in accuracy else ():
-        row: Row = {"task": "all", "model": f"{len(blocks)} tasks", "method": method, "benchmark": AVERAGE}
+        row: Row = {"task": "all", "model": f"{len(tasks)} tasks", "method": method, "benchmark": AVERAGE}
         row["title"], gained, each = shared[method][0]["title"], [], []
         if all(BASE in rows[block] for block in blocks):
             starts = [rows[block][BASE][AVERAGE]["mean"] for block in blocks]
@@ -214,7 +220,7 @@ def over_tasks(rows: Mapping[Block, ByMethod], reference: str) -> tuple[list[Tab
         if method != reference:
             sides = accuracy[method], accuracy[reference]
             each = [statistics.probability_of_improvement([x], [y]) for x, y in zip(*sides, strict=True)]
-            row |= _with_ends("improvement", statistics.stratified(statistics.probability_of_improvement, *sides))
+            row |= _with_ends("improvement", statistics.stratified(above, *sides))
         if len(gained) == len(blocks):
             row |= _with_ends("iqm", statistics.stratified(statistics.interquartile_mean, gained))
         shares = [whole(100 * float(share)) for share in each] or ["reference"] * len(blocks)

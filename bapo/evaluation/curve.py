@@ -111,10 +111,13 @@ def main(config: Config, base: bool, along: bool, checkpoint: Path | None, out: 
 def splits(config: Config) -> list[str]:
     """Return the benchmarks and the split of the validation problems. Raises UserError where there is no such split."""
     e = config.evaluation
-    if e.validation is not None and e.validation not in config.data.split_sizes:
-        allowed = ", ".join(s for s in config.data.split_sizes if s not in ("base", "train"))
-        raise UserError(f"evaluation.validation={e.validation}: no such split; allowed: {allowed}, or null for none")
-    return list(dict.fromkeys([*e.benchmarks, *([e.validation] if e.validation else [])]))
+    named = [
+        *(("benchmarks", name) for name in e.benchmarks),
+        *([("validation", e.validation)] if e.validation else []),
+    ]
+    for key, name in named:
+        evaluation.require_split(config, f"evaluation.{key}", name)
+    return list(dict.fromkeys(name for _, name in named))
 
 
 def kept_checkpoints(run: Path, every: int) -> dict[int, Path]:

@@ -11,7 +11,7 @@ from typing import TextIO
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import instruments
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.store.files import Json
 from bapo.tasks.base import Task
 from bapo.tasks.real import RealTask
@@ -30,7 +30,7 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
     were written; also for a second grader that cannot grade the task.
     """
     verifier, path, out = tasks.get(task), Path(file), out or sys.stdout
-    if second and not isinstance(verifier, RealTask):
+    if second and not (isinstance(verifier, RealTask) and instruments.in_boxes(verifier)):
         raise wrong(None, "--second", second, f"grades answers in boxes, which task {task} has none of; leave it out")
     counts: Counter[str] = Counter()
     disputed: list[int] = []
@@ -45,8 +45,9 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
                     golds = [record["gold"]] if isinstance(record["gold"], str) else record["gold"]
                     second_verdict = instruments.second_verdict(record["response"], golds)
                     content["second"] = second_verdict._asdict()
-                    disputed += [number] * (verdict.correct != second_verdict.correct)
-                    counts["alone"] += verdict.correct > second_verdict.correct
+                    if OVERLOADED not in (verdict.reason, second_verdict.reason):
+                        disputed += [number] * (verdict.correct != second_verdict.correct)
+                        counts["alone"] += verdict.correct > second_verdict.correct
                 counts["graded"] += 1
                 counts["correct"] += verdict.correct
                 counts["unread"] += not verdict.parsed

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 
+from bapo import tasks
 from bapo.experiments.schema import EvaluationConfig
 from bapo.graders import pool, symbolic
 from bapo.graders.extract import boxed, last_box
@@ -57,6 +58,8 @@ def require(evaluation: EvaluationConfig, task: str, problem: Problem) -> None:
     form = None
     with contextlib.suppress(ValueError, AttributeError):
         form = json.loads(problem.ground_truth).get("format")
+    if not in_boxes(tasks.get(task)):
+        form = None
     cure = f"problem {problem.id} does not ask for it; leave the key out"
     if evaluation.second_grader and form != "boxed":
         raise wrong(None, "evaluation.second_grader", evaluation.second_grader, f"reads a box, and {cure}")
@@ -67,6 +70,11 @@ def require(evaluation: EvaluationConfig, task: str, problem: Problem) -> None:
     if task == "geometry" and not _has_mathruler():
         missing = "MathRuler is not installed; install the extra `authors`"
         raise wrong(None, "evaluation.grader", evaluation.grader, missing)
+
+
+def in_boxes(task: Task) -> bool:
+    """Return whether answers to rows lie in boxes; a task may say that they lie elsewhere (:mod:`bapo.tasks.rows`)."""
+    return getattr(task, "answer_in", "box") == "box"
 
 
 def _has_mathruler() -> bool:

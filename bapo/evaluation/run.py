@@ -28,7 +28,7 @@ from bapo.experiments.schema import Config
 from bapo.gpu import environment
 from bapo.graders.verdict import OVERLOADED
 from bapo.store import files as store
-from bapo.store.files import SUMMARY, Json, read_json, write_json
+from bapo.store.files import STEPS, SUMMARY, Json, read_json, write_json
 from bapo.store.lock import remade
 from bapo.store.progress import Progress
 from bapo.store.provenance import peak_memory
@@ -52,11 +52,13 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
         folder: where the results go
 
     Returns the summary. Raises UserError if the checkpoint or the data is missing or damaged, a prompt does not fit,
-    or the backend is not installed.
+    the backend is not installed, or ``folder`` holds something else than an evaluation.
     """
     names = config.evaluation.benchmarks
     if not names:
         raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
+    for name in names:
+        require_split(config, "evaluation.benchmarks", name)
     fingerprint = checkpoint_digest(checkpoint, revision_of(config, checkpoint))
     identity = identity_of_evaluation(config, fingerprint)
     previous = finished_summary(folder, identity)
@@ -64,6 +66,7 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
         return previous
     if config.evaluation.backend == "vllm":
         environment.require_vllm("evaluation.backend=vllm", backends.INSTALL)
+    data_folder(config)  # what is missing is told before the old summary is deleted
     with remade(folder, identity):
         stored = {name: _stored_table(folder, name, identity) for name in names}
         frames = {name: frame for name, frame in stored.items() if frame is not None}
@@ -90,14 +93,25 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
 # ------------------------------------------------------------------------------------------------ what is there
 
 
+def require_split(config: Config, key: str, name: str) -> None:
+    """Raise UserError naming the key where the data has no split ``name`` with problems to evaluate."""
+    allowed = [split for split in config.data.split_sizes if split not in ("base", "train")]
+    if name not in allowed:
+        raise UserError(f"{key}={name}: no such split; allowed: {', '.join(allowed)}")
+
+
 def finished_summary(folder: Path, identity: str) -> Json | None:
     """Return the summary of a finished evaluation of this identity, or None.
 
-    Damaged files are deleted, after which the evaluation counts as unfinished.
+    Damaged files are deleted, after which the evaluation counts as unfinished. Raises UserError where the folder holds
+    a run, a base model or problems, which an evaluation would replace.
     """
-    if not (folder / SUMMARY).exists():
+    summary = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else None
+    of_run = any((folder / name).exists() for name in ("checkpoints", STEPS))
+    if of_run or (summary is not None and "benchmarks" not in summary):
+        raise UserError(f"{folder}: something else than an evaluation lies here; name another folder")
+    if summary is None:
         return None
-    summary = read_json(folder / SUMMARY)
     if summary.get("identity") != identity:
         return None
     damaged = [name for name, entry in summary["files"].items() if store.damaged_files(folder, {name: entry})]
@@ -146,7 +160,9 @@ def _sample(
         if config.evaluation.second_grader:
             golds = {p.id: json.loads(p.ground_truth)["answers"] for p in benchmark.problems}
             rows = zip(frame["response"], frame["problem_id"], strict=True)
-            frame["second_correct"] = [instruments.second_verdict(text, golds[name]).correct for text, name in rows]
+            second = [instruments.second_verdict(text, golds[name]) for text, name in rows]
+            records.warn(sum(verdict.reason == OVERLOADED for verdict in second), f"{folder}, second grader")
+            frame["second_correct"] = [None if v.reason == OVERLOADED else v.correct for v in second]
         frame.attrs = {  # for the summary
             "identity": identity,
             "seconds": time.monotonic() - start,

@@ -55,7 +55,8 @@ def summarise(frame: pd.DataFrame) -> Json:
     ]
     means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
     if "second_correct" in frame:
-        means["second_grader_disagreement"] = float((frame["second_correct"] != frame["correct"]).mean())
+        both = frame.dropna(subset="second_correct")  # what the machine was too busy to grade has no second verdict
+        means["second_grader_disagreement"] = float((both["second_correct"] != both["correct"]).mean())
     return {
         "accuracy": means.pop("acc"),
         "standard_error": standard_error([p["acc"] for p in problems]),

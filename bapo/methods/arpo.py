@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group
@@ -15,9 +15,9 @@ from bapo.methods.base import Batch, Method, Sampler, WithoutKL
 class ARPOConfig(WithoutKL):
     clip_high: PositiveFloat = 0.3
     capacity: PositiveInt = 8  # correct responses kept per prompt
-    positive: float = 0.1  # a response with a reward above this is kept
-    max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
-    max_mean: float = 0.2  # and their mean below this
+    positive: float = Field(0.1, ge=0, lt=1)  # a response with a reward above this is kept
+    max_std: PositiveFloat = 0.05  # a group is failed if its rewards' standard deviation is below this
+    max_mean: float = Field(0.2, gt=0, le=1)  # and their mean below this
 
 
 class ARPO(Method):

@@ -45,7 +45,7 @@ class BAPOConfig(MethodConfig):
 
     # X1: fresh groups (A.3)
     online_filter: Literal["range", "gaussian", "uniform"] = "range"  # range: 1/G <= mu <= (G-1)/G
-    filter_mean: float = 0.5  # gaussian
+    filter_mean: Share = 0.5  # gaussian
     filter_std: PositiveFloat = 0.2  # gaussian
     filter_share: float = Field(0.6, gt=0, le=1)  # uniform; gaussian, at most
 

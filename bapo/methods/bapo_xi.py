@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, model_validator
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import Batch, Mean, OpenShare, Sampler, Share, Tensor
+from bapo.methods.base import Batch, Mean, OpenShare, Sampler, Tensor
 from bapo.methods.grpo_stale import GRPOStale, StaleConfig
 
 
@@ -20,8 +22,17 @@ class BAPOXiConfig(StaleConfig):
     clip_high: PositiveFloat = 0.2  # a+ = 1.2, where the upper bound begins
     clip_high_most: PositiveFloat = 2.0  # b+ = 3.0, where it ends
     clip_step: PositiveFloat = 0.05  # by which a bound moves at once
-    target: Share = 0.5  # rho_0: share of positive advantages in the loss
+    target: OpenShare = 0.5  # rho_0: share of positive advantages in the loss
     unread = ("clip_centre",)
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        low, high = self.clip_low - self.clip_low_least, self.clip_high_most - self.clip_high
+        self.require(low >= 0, "clip_low_least", f"must be at most method.clip_low={self.clip_low}")
+        self.require(high >= 0, "clip_high_most", f"must be at least method.clip_high={self.clip_high}")
+        fits = all(round(width / self.clip_step) for width in (low, high) if width)
+        self.require(fits, "clip_step", "is so large that a bound would never move; lower it")
+        return self
 
 
 class BAPOXi(GRPOStale):

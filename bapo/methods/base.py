@@ -157,7 +157,7 @@ class MethodConfig(Part):
     entropy_coef: float | None = None  # None: train.entropy_coef
     aggregation: Mean = "sequence-mean"  # of the loss: over responses, as in eq. 1, or over all tokens
     advantage_std: Spread = "population"  # population: eq. 2; unbiased: verl; none: Dr. GRPO
-    advantage_eps: float = 1e-6  # keeps the division by the deviation finite
+    advantage_eps: NonNegativeFloat = 1e-6  # keeps the division by the deviation finite
     advantage_eps_inside: bool = True  # sqrt(var + eps), eq. 2; std + eps (verl)
     #: sequence-level importance sampling: the loss is that of responses of pi_k, times a weight pi_k(y) / alpha(y)
     sequence_weights: Annotated[Literal["none", "truncate", "mask"], WhereSet] = "none"

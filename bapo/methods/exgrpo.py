@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.batch import informative
 from bapo.algorithm.losses import LossInputs
@@ -26,7 +26,7 @@ class ExGRPOConfig(MixedConfig):
     experience_ratio: Share = 0.5
     #: replay starts once a batch's mean reward is above this; small models on Countdown never reach the reference's
     #: 0.35, which suits models of 1.5 B and more
-    start_reward: float = 0.2
+    start_reward: float = Field(0.2, ge=0, lt=1)
     bucket_std: PositiveFloat = 1.0  # sigma of the Gaussian over the number correct; its mean is G / 2
     capacity: PositiveInt = 32  # newest correct responses kept per question
     shape: NonNegativeFloat = 0.1  # policy shaping x / (x + shape); 0: the plain ratio

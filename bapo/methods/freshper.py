@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.rollouts import REPLAYED, Group
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Share
+from bapo.validate import wrong
+
+if TYPE_CHECKING:
+    from bapo.experiments.schema import TrainConfig
 
 
 class FreshPERConfig(MethodConfig):
@@ -18,6 +23,12 @@ class FreshPERConfig(MethodConfig):
     correction_steps: PositiveInt = 150  # until beta is 1
     replays: PositiveInt = 1  # K: replayed batches a step
     capacity: PositiveInt = 1600  # groups
+
+    def of_setting(self, train: TrainConfig) -> Self:
+        """Return the options of a run. Raises UserError for a buffer that would never hold the batch it waits for."""
+        if self.capacity < train.batch_size:
+            raise wrong(None, "method.capacity", self.capacity, f"must be at least train.batch_size={train.batch_size}")
+        return super().of_setting(train)
 
 
 class FreshPER(Method):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
@@ -18,6 +18,12 @@ class PartialRolloutsConfig(MethodConfig):
     share: float = Field(0.5, gt=0, le=1)
     #: segments of a response that have an advantage: "all", or only the "current" step's
     segments: Literal["all", "current"] = "all"
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.share == 1:
+            self.require_default("share=1, where no response is cut,", "segments")
+        return self
 
 
 class PartialRollouts(Method):

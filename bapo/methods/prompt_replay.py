@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 
 from bapo.algorithm.rollouts import Group, Prompt, between
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Share, State
@@ -16,6 +17,11 @@ class PromptReplayConfig(MethodConfig):
     highest: Share = 0.75  # p_max
     cooldown: PositiveInt = 10  # C: steps until a prompt may come back
     uses: PositiveInt = 15  # R: times that a prompt comes back at most
+
+    @model_validator(mode="after")
+    def _rates(self) -> Self:
+        self.require(self.lowest <= self.highest, "lowest", f"must be at most method.highest={self.highest}")
+        return self
 
 
 class PromptReplay(Method):

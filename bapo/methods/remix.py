@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from bapo.algorithm import losses
 from bapo.algorithm.losses import LossInputs
@@ -22,9 +22,15 @@ class ReMixConfig(MethodConfig):
     update_to_data: PositiveInt = 2  # passes over a batch
     #: T: the last off-policy step; then the reference becomes pi_T
     switch_step: NonNegativeInt = 50
-    kl_decay: float = 0.1  # decrease of lambda every ten steps after T
+    kl_decay: NonNegativeFloat = 0.1  # decrease of lambda every ten steps after T
     kl_floor: Share = 0.5  # the smallest lambda
     unread = ("passes",)
+
+    @model_validator(mode="after")
+    def _anchor(self) -> Self:
+        if self.kl_to == "none":
+            self.require_default("kl_to=none", "kl_decay", "kl_floor")
+        return self
 
 
 class ReMix(Method):

@@ -23,12 +23,14 @@ class RePOConfig(WithoutKL):
     replays: int = Field(8, ge=2)
     off_policy_weight: NonNegativeFloat = 1.0  # of the loss on responses that are brought back
     advantage_std: Spread = "unbiased"
-    advantage_eps: float = 1e-4
+    advantage_eps: NonNegativeFloat = 1e-4
     advantage_eps_inside: bool = False
     # beta is 0 in the reference code; above 0, only fresh samples carry the KL
 
     @model_validator(mode="after")
     def _repo(self) -> Self:
+        if self.strategy == "full-scope":
+            self.require_default("strategy=full-scope", "replays")
         self.require(self.min_cached <= self.capacity, "min_cached", f"must be at most method.capacity={self.capacity}")
         return self
 

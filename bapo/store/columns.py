@@ -135,7 +135,7 @@ SAMPLE = {
     "tokens": "of the response",
     "seed": "that it was drawn with",
     "response": "its text",
-    "second_correct": "whether another grader accepts it, where one was asked",
+    "second_correct": "whether another grader accepts it, where one was asked; empty if it had no time",
 }
 
 EVALUATION = "eval/BENCHMARK.parquet"

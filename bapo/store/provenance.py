@@ -40,11 +40,17 @@ def git_state() -> Json:
 
     Outside a checkout, such as in a copy on another machine, the commit is that of ``BAPO_COMMIT``, or None.
     """
-    command = ["git", "-C", str(Path(__file__).resolve().parent)]
-    try:
-        commit, changes = (
-            subprocess.run([*command, *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    here = Path(__file__).resolve()
+    try:  # an installed package may lie in a folder of another project's checkout, which does not track this file
+        _, commit, changes = (
+            subprocess.run(
+                ["git", "-C", here.parent, *words], capture_output=True, text=True, timeout=10, check=True
+            ).stdout.strip()
+            for words in (
+                ("ls-files", "--error-unmatch", here.name),
+                ("rev-parse", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
         )
         return {"commit": commit, "dirty": bool(changes)}
     except (OSError, subprocess.SubprocessError):

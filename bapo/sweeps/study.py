@@ -138,7 +138,7 @@ def outcome(trial: FrozenTrial, sweep: Sweep) -> Json:
 def collect(sweep: Sweep, settings: Settings) -> Path:
     """Write ``trials.json``, which ``analysis robustness`` reads: the sweep, its finished trials, the reference's runs.
 
-    Raises UserError unless each slot has a finished trial.
+    Raises UserError unless each slot has a finished trial and one of them has a value.
     """
     from optuna.distributions import distribution_to_json
 
@@ -150,6 +150,8 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
             f"sweep {sweep.name}: slots {', '.join(map(str, missing))} of {sweep.trials} are not finished; run "
             f"`bapo run sweep_{sweep.name}`"
         )
+    if all(row["value"] is None for row in rows):
+        raise UserError(f"sweep {sweep.name}: no trial could be trained; {rows[0]['reason']}")
     config = check(sweep, settings)
     reference = {str(seed): settings.run(sweep.cell(sweep.file.reference, seed)) for seed in sweep.seeds}
     content = {

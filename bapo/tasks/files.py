@@ -12,6 +12,8 @@ from bapo.tasks.base import Problem
 
 #: Stands in a prompt for each of its images.
 PLACEHOLDER = "<image>"
+#: of images, as Pillow names them; it would start other programs for some formats
+FORMATS = ("PNG", "JPEG")
 
 
 def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ability: str, split: str) -> None:
@@ -78,7 +80,7 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def check_images(problem: Problem, where: str) -> None:
-    """Raise UserError if the images are not pictures, or not as many as the prompt has places for them."""
+    """Raise UserError if the images are no PNG or JPEG pictures, or not as many as the prompt has places for them."""
     places = problem.prompt.count(PLACEHOLDER)
     if len(problem.images) != places:
         raise UserError(f"{where}: {len(problem.images)} images, but {places} times {PLACEHOLDER} in the prompt")
@@ -88,8 +90,8 @@ def check_images(problem: Problem, where: str) -> None:
 
     for number, content in enumerate(problem.images):
         try:
-            with Image.open(io.BytesIO(content)) as image:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 image.verify()
         except Exception as error:  # what is raised depends on the format and on the damage
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:120]
-            raise UserError(f"{where}: image {number} is no readable picture ({reason})") from None
+            raise UserError(f"{where}: image {number} is no readable picture, PNG or JPEG ({reason})") from None

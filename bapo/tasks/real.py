@@ -88,17 +88,23 @@ class RealTask(Task):
             raise wrong(None, "data.split_sizes.probe", None, "the probe is drawn from training; set train as well")
         digests: dict[str, str] = {}
         items: dict[str, list[Item]] = {}
+        places: dict[str, list[str]] = {}
         for split in sizes:
             if split != "probe" or split in data.hub:
                 entry = sources.source(data.hub, split)
                 source_rows, file_digests = sources.read_rows(entry, config.paths.data_folder, self.columns)
                 items[split] = [self.item(row, entry) for row in source_rows]
+                places[split] = [row.where for row in source_rows]
                 digests |= file_digests
+        rows = {split: len(split_items) for split, split_items in items.items()}
         if "probe" in items:
             items["probe"] = items["probe"][: sizes["probe"]]
-            probe_ids = {item.id for item in items["probe"]}
-            items["train"] = [item for item in items["train"] if item.id not in probe_ids]
-        rows = {split: len(split_items) for split, split_items in items.items()}
+            asked = set(places["probe"][: sizes["probe"]])
+            train_rows = zip(items["train"], places["train"], strict=True)
+            items["train"] = [item for item, place in train_rows if place not in asked]
+            if shared := {item.id for item in items["probe"]} & {item.id for item in items["train"]}:
+                cure = f"{min(shared)} is a row of each, in different files; name one file in both, or give one a `set`"
+                raise wrong(None, "data.hub.train and data.hub.probe", None, cure)
         unusable: list[str] = []
         too_long: list[str] = []
         for split, split_items in items.items():

@@ -93,6 +93,13 @@ def test_only_steps_that_every_seed_has() -> None:
     assert found.within(9, lambda base, now: (now - base).sum()).tolist() == [8, 4]
 
 
+def test_the_last_probe_is_each_seeds_own() -> None:
+    """Seeds with a budget of rollouts end at different steps."""
+    found = Probes.of({1: frame(s0=[0] * 4, s5=[1] * 4, s9=[2] * 4), 2: frame(s0=[0] * 4, s5=[2] * 4, s7=[1] * 4)}, 2)
+    assert found.steps == (0, 5, 9)
+    assert [counts.tolist() for counts in found.at(9)] == [[2] * 4, [1] * 4]
+
+
 def test_what_makes_a_comparison_unfair() -> None:
     one = TWO[1]
     elsewhere = frame(("a", "b", "c", "e"), s0=[0, 1, 0, 2], s9=[2, 2, 0, 1])

@@ -15,10 +15,13 @@ from support.runs import write_results
 
 from analysis import report
 from analysis.__main__ import main
+from analysis.exchange import crate
 from analysis.report import markdown
 from analysis.results import AVERAGE
+from analysis.study import load
+from analysis.watch import rows_of
 from bapo.errors import UserError
-from bapo.store.files import write_text
+from bapo.store.files import write_json, write_text
 
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 TABLE = f"# Table 1 {HOSTILE}\n\n| Method | CD<br>*CD* |\n| :-- | --: |\n| **a** | 1 |\n| {HOSTILE} | <u>2</u> |\n"
@@ -76,6 +79,22 @@ def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
     for title in ("countdown  Tiny ", "geometry   Tiny VL ", f"geometry   {HOSTILE} "):
         assert title in html.unescape(short)
     assert "4 of 4 runs, 0 s of training." in short
+
+
+def test_runs_of_a_study_without_evaluations_count_when_they_are_trained(tmp_path: Path) -> None:
+    """The page, the table of what runs and an archive miss no evaluation that the study does not ask for."""
+    home = write_results(tmp_path / "laptop")
+    for evaluation in home.rglob("eval"):
+        shutil.rmtree(evaluation)
+    write_json(home / "countdown/tiny/base/summary.json", {"identity": "synthetic"})
+    file = home / "studies" / "table1.json"
+    for chosen, counted, progress, left in ((None, 0, "5 of 10", 1), ({"countdown": {}}, 4, "5 of 5", 0)):
+        write_json(file, json.loads(file.read_text()) | ({} if chosen is None else {"chosen": chosen}))
+        assert report._opening(load(file), home)["facts"].startswith(f"{counted} of 4 runs")
+        assert len(crate.collect(home).left_out) == left
+        rows = rows_of(home)
+        done = rows["done"].sum() + rows["evaluated"].sum()
+        assert f"{done} of {rows['runs'].sum() + rows['evaluations'].sum()}" == progress
 
 
 def test_markdown_keeps_our_marks_and_nothing_else() -> None:

@@ -57,8 +57,8 @@ def test_vllms_engine_is_what_the_configuration_says(
     assert {name: given["env"].get(name) for name in variables} == variables and given["enforce_eager"] == on_cpu
 
 
-def picture(shade: int) -> bytes:
-    Image.new("RGB", (8, 8), (shade, 0, 0)).save(out := io.BytesIO(), "PNG")
+def picture(shade: int, form: str = "PNG") -> bytes:
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(out := io.BytesIO(), form)
     return out.getvalue()
 
 
@@ -67,11 +67,12 @@ def picture(shade: int) -> bytes:
     [
         (Problem("b", "<image> and <image>", "1", (picture(1),)), "row 1: 1 images, but 2 times <image>"),
         (Problem("b", "<image>", "1", (picture(1)[:40],)), "row 1: image 0 is no readable picture"),
+        (Problem("b", "<image>", "1", (picture(1, "EPS"),)), "row 1: image 0 is no readable picture, PNG or JPEG"),
     ],
 )
 def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str) -> None:
-    path = tmp_path / "val.parquet"
-    write_problems(path, [Problem("a", "<image>x", "1", (picture(0),)), problem], "geometry", "geometry", "val")
+    path, two = tmp_path / "val.parquet", (picture(0), picture(0, "JPEG"))
+    write_problems(path, [Problem("a", "<image><image>x", "1", two), problem], "geometry", "geometry", "val")
     with pytest.raises(UserError, match=rf"val\.parquet: {message}"):
         read_problems(path)
 

@@ -127,6 +127,27 @@ def test_the_command(tiny_world: list[str], run: Path, done: Done, capsys: pytes
     assert "seed77: no finished run of this configuration; run `bapo train`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("what", "key", "said"),
+    [
+        ("run", {}, "something else than an evaluation lies here; name another folder"),
+        ("data", {}, "something else than an evaluation lies here; name another folder"),
+        ("curve", {"evaluation__benchmarks": ["cd5"]}, "evaluation.benchmarks=cd5: no such split; allowed: .*cd34"),
+    ],
+)
+def test_no_other_files_than_an_evaluations_are_replaced(
+    config: Config, run: Path, done: Done, what: str, key: dict, said: str, tmp_path: Path
+) -> None:
+    source = {"run": run, "data": data_directory(config), "curve": done[0]}[what]
+    folder = Path(shutil.copytree(source, tmp_path / what))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    last = curve.kept_checkpoints(run, 2)[6]
+    for evaluated, start in ((curve.evaluate_curve, run), (evaluate, last)):
+        with pytest.raises(UserError, match=said):
+            evaluated(changed(config, **key), start, folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_validation_problems_were_kept_out_of_training() -> None:
     """At paper scale the probe of mathematics and of geometry is a sample of the training problems."""
 

@@ -8,6 +8,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from support.configs import changed
@@ -16,12 +17,14 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import instruments, run
 from bapo.evaluation.grade import grade_file
-from bapo.experiments.schema import Config
+from bapo.evaluation.scores import summarise
+from bapo.experiments.schema import Config, EvaluationConfig
 from bapo.graders import pool
 from bapo.store.files import read_table
 from bapo.tasks.base import Problem
 from bapo.tasks.countdown import grammar
 from bapo.tasks.files import write_problems
+from bapo.tasks.rows import RowsTask
 
 CASES = yaml.safe_load(Path(__file__).with_name("scorers.yaml").read_text(encoding="utf-8"))
 COUNTDOWN = grammar.to_ground_truth([3, 4, 5], 35, "answer")
@@ -93,6 +96,23 @@ def test_grade_counts_and_names_disagreements(
 def test_grade_refuses_a_second_grader_of_what_has_no_box(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--second=math-verify: .*countdown"):
         grade_file("countdown", tmp_path / "r.jsonl", second="math-verify")
+
+
+def test_no_other_grader_reads_answers_that_lie_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    class InTags(RowsTask):
+        name, answer_in = "in_tags", "tag"
+
+    monkeypatch.setattr(instruments.tasks, "get", lambda name: InTags())
+    for key in ({"grader": "authors"}, {"second_grader": "math-verify"}):
+        with pytest.raises(UserError, match=f"evaluation.{next(iter(key))}.*problem p does not ask for it"):
+            instruments.require(
+                EvaluationConfig.model_construct(**key), "in_tags", Problem("p", "Capital?", _truth("Lima"))
+            )
+
+
+def test_a_verdict_that_the_machine_had_no_time_for_disagrees_with_nothing() -> None:
+    frame = pd.DataFrame({"problem_id": "a", "correct": [True, False, True], "parsed": True})
+    assert summarise(frame.assign(second_correct=[True, None, False]))["second_grader_disagreement"] == 0.5
 
 
 def test_an_evaluation_with_both_graders(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.configs import edit
@@ -80,6 +81,23 @@ def test_a_tuned_run_goes_by_the_methods_own_name() -> None:
         assert study_of(name, Settings(scale=scale)).tuned == {}, (name, scale)
     chosen = study_content(study_of(products.TUNING, settings), settings)["chosen"]
     assert chosen["countdown"]["grpo_v5"] == ["rate_1e-4"] and "grpo" not in chosen["countdown"]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "missing"),
+    [
+        ("stale", {}, 0),
+        ("stale", {"seeds": (1, 2)}, 6 * 7),
+        ("stale", {"seeds": (1, 2), "methods": ("grpo", "bapo")}, 6 * 2),
+        ("stale", {"seeds": tuple(range(11, 19))}, 0),  # a repetition
+        ("prompts", {"seeds": (301,)}, 504 - 7),
+        ("table1", {"seeds": (1,)}, 0),  # has no rules
+    ],
+)
+def test_a_study_with_rules_says_which_runs_it_lacks(name: str, asked: dict[str, Any], missing: int) -> None:
+    settings = Settings(**asked)
+    content = study_content(study_of(name, settings), settings, titles=False)
+    assert len(content.get("missing", ())) == missing
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])

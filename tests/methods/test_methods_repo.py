@@ -211,10 +211,11 @@ def test_what_is_failed_and_what_is_kept():
     assert not strict.kept.of("a") and len(loose.kept.of("a")) == 8
     again = replace(group("a", 0, 2), rewards=np.full(8, 0.25))
     assert loose.build_batch(2, [again], NoSampler()).groups[0] is not again
-    for bound in ({"max_mean": 0.25}, {"max_mean": 0.3, "max_std": 0.0}):  # its mean, and its spread, are not below
-        arpo = new_arpo(positive=0.1, **bound)
-        arpo.build_batch(1, [replace(again, step=1)], NoSampler())
-        assert arpo.kept.of("a") and arpo.build_batch(2, [again], NoSampler()).groups[0] is again
+    spread = replace(again, rewards=np.repeat([0.125, 0.375], 4))
+    for bound, failed in (({"max_mean": 0.25}, again), ({"max_mean": 0.3, "max_std": 0.125}, spread)):
+        arpo = new_arpo(positive=0.1, **bound)  # its mean, or its spread, is not below
+        arpo.build_batch(1, [replace(failed, step=1)], NoSampler())
+        assert arpo.kept.of("a") and arpo.build_batch(2, [failed], NoSampler()).groups[0] is failed
     at = new_arpo(positive=0.25)
     at.build_batch(1, [again], NoSampler())
     assert not at.kept.of("a")  # not above

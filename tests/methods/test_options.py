@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
+import yaml
 from support.scripted import G, group
 from test_methods_state import OPTIONS, B, World, correct, steps
 
 from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
 from bapo.methods.base import MethodConfig
 
 #: options that losses, critics and engines read, which no batch shows, and those for more steps than these
@@ -20,6 +22,7 @@ ELSEWHERE = {
     *("gamma", "gae_lambda", "whiten_advantages", "value_clip", "critic_rate_ratio", "critic_warmup", "ratio_cap"),
     *("expectations", "clip_low_least", "clip_high_most", "clip_step", "target", "on_policy_clip", "shape", "veto"),
     *("threshold", "share", "update_to_data", "kl_decay", "kl_floor", "off_policy_weight", "at_limit", "capacity"),
+    "positive",  # a bound between the rewards 0 and 1
 }
 STEPS = 30
 #: option -> options without which it is refused
@@ -28,6 +31,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "filter_mean": {"online_filter": "gaussian"},
     "filter_std": {"online_filter": "gaussian"},
     "filter_share": {"online_filter": "uniform"},
+    "max_mean": {"max_std": 1.0},
     "c2_range": {"c3_range": [1.0, 1.0]},
     "c3_range": {"c2_range": [0.0, 0.0], "high_steps": 1},
     "failed_prompt": {"bad_capacity": 6},
@@ -105,9 +109,24 @@ def test_every_option_changes_what_a_method_does_or_is_refused(algorithm: str) -
     assert set(config.unread) <= config.model_fields.keys()
 
 
-@pytest.mark.parametrize("options", ["ba_ppo bad_capacity=0", "bapo filter_share=0.4", "bapo average_decay=0.5"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("ba_ppo bad_capacity=0", "bapo filter_share=0.4", "bapo average_decay=0.5"),
+        *("repo replays=4 strategy=full-scope", "partial_rollouts segments=current share=1"),
+        *("remix kl_decay=0.2 kl_to=none", "remix kl_floor=0.2 kl_to=none"),
+    ],
+)
 def test_an_option_without_effect_is_refused_by_its_name(options: str) -> None:
-    algorithm, option = options.split()
-    key, value = option.split("=")
-    with pytest.raises(UserError, match=key):
-        methods.build({"algorithm": algorithm, key: float(value)}, B, seed=3)
+    """The first is the one without effect, where there are others."""
+    algorithm, *words = options.split()
+    values = {key: yaml.safe_load(value) for key, value in (word.split("=") for word in words)}
+    with pytest.raises(UserError, match=rf"method\.{next(iter(values))}="):
+        methods.build({"algorithm": algorithm, **values}, B, seed=3)
+
+
+def test_a_buffer_that_never_holds_a_batch_is_refused() -> None:
+    words = ["scale=smoke", "task=countdown", "method=freshper", "train.batch_size=16"]
+    assert compose_config([*words, "method.capacity=16"]).method.capacity == 16
+    with pytest.raises(UserError, match=r"method\.capacity=15: must be at least train\.batch_size=16"):
+        compose_config([*words, "method.capacity=15"])

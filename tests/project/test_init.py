@@ -103,6 +103,22 @@ def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: 
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data.generator.number_max=4"], "data.split_sizes.train: 120 distinct lists are wanted but only"),
+        (["data.generator.count=13"], "data.split_sizes.train: 120 distinct lists are wanted but only 0 found"),
+        *((["data.generator." + key], rf"data\.generator\.{key}: must be greater") for key in ("count=0", "count=1")),
+        (["data.generator.number_max=-1"], r"data\.generator\.number_max=-1: must be greater"),
+    ],
+)
+def test_problems_that_do_not_exist_are_not_drawn_for_ever(
+    example_project: Path, words: list[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make_data(compose_config(["scale=smoke", "task=ordering", *words]))
+
+
+@pytest.mark.parametrize(
     ("place", "message"),
     [
         ("", "mine: is not empty"),

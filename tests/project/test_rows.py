@@ -105,7 +105,7 @@ def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> 
     problems = {s: read_problems(project / f"results/laptop/mine/data/{s}.parquet") for s in ("train", "probe")}
     assert [p.id for p in problems["probe"]] == ["sets/probe.csv:0", "sets/probe.csv:1"]
     setting.write_text(SETTING.replace("  hub:\n", "  hub:\n" + probe.replace("probe.csv", "train.csv")))
-    assert make_data(configuration())["problems"]["train"]["rows"] == 1  # rows that are the probe's
+    assert make_data(configuration())["problems"]["train"] == {"problems": 1, "rows": 3}  # two are the probe's
 
 
 def test_the_examples_class_grades_its_rows(example_of: Callable[[str], Path]) -> None:

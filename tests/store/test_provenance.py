@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,18 @@ def test_a_copy_without_a_git_folder_has_the_commit_that_it_is_given(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setenv("BAPO_COMMIT", given)
     assert provenance.git_state() == {"commit": commit, "dirty": None}
+
+
+def test_a_package_in_the_checkout_of_another_project_has_none_of_its_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    package = tmp_path / ".venv" / "provenance.py"
+    package.parent.mkdir()
+    package.touch()
+    monkeypatch.setattr(provenance, "__file__", str(package))
+    monkeypatch.setenv("BAPO_COMMIT", "18869cd")
+    assert provenance.git_state() == {"commit": "18869cd", "dirty": None}
 
 
 def test_the_manifest_of_a_run_for_its_files(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from analysis import study as studies
 from analysis.__main__ import main
+from analysis.beyond import gates
 from analysis.exchange import evidence
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
@@ -71,7 +73,8 @@ def tables(text: str, page: str) -> Iterator[Table]:
 def made_of(paths: pytest.TempPathFactory, place: str, product: str) -> Path:
     """Return the folder with a product of a study's evidence, which a process makes once.
 
-    product: as a comment names it, a table, ``figure:NAME`` or ``specifications:REFERENCE``.
+    product: as a comment names it, a table, ``figure:NAME``, ``specifications:REFERENCE``, or ``MEASURE:OF:MINUS`` for
+    a difference of two methods that no study asked for before its runs.
     """
     home = paths.getbasetemp() / "evidence" / place
     study = home / Path(place).parent / "studies" / f"{Path(place).name}.json"
@@ -79,9 +82,22 @@ def made_of(paths: pytest.TempPathFactory, place: str, product: str) -> Path:
         assert [evidence.unpack(file, home) for file in OF_STUDY[place]][-1] == study
     if not (home / product).exists():
         name, _, other = product.partition(":")
+        if ":" in other:
+            _write_difference(study, home / product, measure=name, **dict(zip(("of", "minus"), other.split(":"))))
+            return home / product
         command = [name, *([other] if name == "figure" else ["--reference", other]) * bool(other)]
         assert main([*command, "--study", str(study), "--out", str(home / product)]) == 0
     return home / product
+
+
+def _write_difference(file: Path, out: Path, **quantity: str) -> None:
+    """Write the mean of a quantity of the study's runs, in points, and its 95% interval."""
+    study = studies.load(file)
+    (block,) = study.blocks
+    estimate = gates.RunsOfBlock(block, study).estimate(gates.Quantity.model_validate(quantity))
+    out.mkdir(parents=True)
+    ends = ",".join(map(str, estimate.ends))
+    (out / "difference.csv").write_text(f"mean,low,high\n{ends}\n", encoding="utf-8")
 
 
 def _plain(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""Prompts as the models read them, in ``tests/engines/shared/golden_prompts/``: a file for each tokenizer."""
+"""Prompts as the models read them, ``tests/engines/shared/golden_prompts.json``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bapo.experiments.compose import compose_config
 from bapo.tasks.countdown.task import to_prompt
 from support.paths import ROOT
 
-FOLDER = ROOT / "tests" / "engines" / "shared" / "golden_prompts"
 QUESTION = r"Solve $x^2 - 2 = 0$ for x > 0. Let's think step by step and output the final answer within \boxed{}."
 
 
-def read(name: str) -> dict[str, Any]:
-    """Return a model's golden prompts: kind -> {"text", and "tokens" where they are known}."""
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+#: model -> kind -> {"text", and "tokens" where they are known}
+GOLDEN: dict[str, dict[str, Any]] = json.loads(
+    (ROOT / "tests" / "engines" / "shared" / "golden_prompts.json").read_text(encoding="utf-8")
+)
 
 
 def of_smollm2(folder: Path) -> dict[str, Any]:

@@ -223,6 +223,14 @@ def test_parameters_that_exclude_each_other_are_a_failed_trial(world: SweepWorld
     assert content["state"] == "fail" and "c2 must not exceed c3" in content["reason"]
 
 
+def test_a_sweep_of_which_no_trial_can_be_trained_ends_with_the_reason(world: SweepWorld):
+    world.write(FREE, space={"method.refresh": {"type": "int", "low": 1, "high": 2}}, start={})
+    for slot in range(tiny(world).trials):
+        worker.run_slot(tiny(world), world.settings, slot)
+    with pytest.raises(UserError, match=r"no trial could be trained.*refresh"):
+        study.collect(tiny(world), world.settings)
+
+
 @pytest.mark.system
 def test_a_worker_killed_in_its_trial_goes_on_with_it_and_the_total_is_exact(world: SweepWorld):
     """Two workers of one study train for real; one is killed with -9 in the middle of a run."""

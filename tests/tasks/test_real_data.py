@@ -103,6 +103,31 @@ def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None
     assert report["files"]["paths.data_folder/math500.json"] == digest
 
 
+@pytest.mark.parametrize("name", [None, "held-out"])
+def test_rows_of_a_probe_in_the_training_file_are_not_trained_on(
+    name: str | None, folder: Path, tmp_path: Path
+) -> None:
+    config = mathematics(folder, split_sizes={"train": 100, "probe": 1})
+    config.data.hub.probe = {**config.data.hub.train, "start": 4, **({"set": name} if name else {})}
+    counts = tasks.get("mathematics").write_data(config, tmp_path / "out")
+    problems = {split: files.read_problems(tmp_path / f"out/{split}.parquet") for split in ("train", "probe")}
+    assert [p.id for p in problems["train"]] == [f"DeepScaleR:{i}" for i in (0, 2, 5)]
+    assert [p.id for p in problems["probe"]] == [f"{name or 'DeepScaleR'}:4"]
+    assert [counts[split]["rows"] for split in ("train", "probe")] == [len(TRAIN), 2]
+
+
+def test_a_probe_of_another_file_has_ids_of_its_own(folder: Path, tmp_path: Path) -> None:
+    """Row 0 of one file is not row 0 of another, though both are the same set's."""
+    config = mathematics(folder, split_sizes={"train": 100, "probe": 1})
+    config.data.hub.probe = {"repository": "y/DeepScaleR", "file": "aime24.jsonl"}
+    named = "data.hub.train and data.hub.probe: DeepScaleR:0 is a row of each.*give one a `set`"
+    with pytest.raises(UserError, match=named):
+        tasks.get("mathematics").write_data(config, tmp_path / "out")
+    config.data.hub.probe.set = "held-out"
+    counts = tasks.get("mathematics").write_data(config, tmp_path / "out")
+    assert counts["train"]["problems"] == len(TRAIN) - 2 and counts["probe"]["problems"] == 1
+
+
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
@@ -242,6 +267,14 @@ def test_geometry_has_its_diagrams_in_the_files(as_hub: bool, tmp_path: Path) ->
     assert problem.prompt.startswith("<image>Find $x$. First think") and problem.prompt.endswith("within \\boxed{}.")
     assert verify("<think>a</think> \\boxed{5}", problem.ground_truth).correct
     assert not verify("<think>a</think> \\boxed{6}", problem.ground_truth).correct
+
+
+def test_a_probe_in_the_training_file_of_geometry_is_not_trained_on(tmp_path: Path) -> None:
+    config = geometry(geometry_folder(tmp_path / "sets"))
+    config.data.hub.probe = {**config.data.hub.train, "start": 1}
+    tasks.get("geometry").write_data(config, tmp_path / "out")
+    ids = [[p.id for p in files.read_problems(tmp_path / f"out/{name}.parquet")] for name in ("train", "probe")]
+    assert ids == [["geometry3k/train:0"], ["geometry3k/probe:1", "geometry3k/probe:2"]]
 
 
 @pytest.mark.parametrize(

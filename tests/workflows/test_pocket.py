@@ -101,7 +101,7 @@ def test_runs_train_on_real_responses(results: Path, method: str) -> None:
 def test_what_came_from_the_registry_stays_what_it_is(results: Path) -> None:
     """Its prompts, and the chat template in every checkpoint; the table says that the weights had four bits."""
     base = results / "countdown" / MODEL / "base" / "checkpoint"
-    assert golden_prompts.of_smollm2(base) == golden_prompts.read(MODEL)
+    assert golden_prompts.of_smollm2(base) == golden_prompts.GOLDEN[MODEL]
     folders = (base, *results.glob("*/*/*/seed*/checkpoints/*"))
     first, *trained = ((folder / "chat_template.jinja").read_text(encoding="utf-8") for folder in folders)
     assert "<|im_start|>" in first and trained == [first] * len(METHODS)

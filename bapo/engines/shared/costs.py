@@ -54,17 +54,20 @@ class StepCosts:
         self.generated_tokens += lengths[1] - lengths[0]
         self.prompt_tokens += prompt_tokens + reread
 
-    def add_update(self, method: Method, tokens: int, critic_tokens: int, critic_parameters: int) -> None:
-        """Charge an update. The policies that the loss compares with read the same rows as the trained policy.
+    def add_update(
+        self, method: Method, tokens: int, scored_tokens: int, critic_tokens: int, critic_parameters: int
+    ) -> None:
+        """Charge an update. A reference policy reads the same rows as the trained policy.
 
         Args:
-            method: says which policies these are
+            method: says whether there is one
             tokens: of the rows that the policy was trained on
+            scored_tokens: of the rows that were scored under pi_k, the policy before the update
             critic_tokens: of the rows that the critic was trained on; 0 without a critic
             critic_parameters: the number of the critic's parameters
         """
         self.trained_tokens = tokens
-        self.forward_tokens += tokens * (1 + method.needs_reference + method.needs_step_policy)
+        self.forward_tokens += tokens * (1 + method.needs_reference) + scored_tokens
         self.critic_tokens, self.critic_parameters = critic_tokens, critic_parameters
 
     @contextmanager

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 #: prompts that go through the model at once to become vectors
 BATCH = 64
+#: the cure for a text of which a tokenizer drops every word
+WORDS = (
+    "no token, as the model's tokenizer knows none of its words; name them in the task's build_tokenizer "
+    "(data.generator.signs for reasoning-gym: docs/project.md), or take a pretrained model"
+)
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,11 @@ def read_prompts(
         encoded = prepare(processor, texts, [p.images for p in problems])
     prompts = []
     for problem, (tokens, images) in zip(problems, encoded, strict=True):
-        if not 0 < len(tokens) <= max_prompt_tokens:
+        if not tokens:
+            raise UserError(f"{path}: the prompt of problem {problem.id} has {WORDS}")
+        if len(tokens) > max_prompt_tokens:
             raise UserError(
-                f"{path}: problem {problem.id} has {len(tokens)} prompt tokens, allowed are 1 to {max_prompt_tokens}; "
+                f"{path}: problem {problem.id} has {len(tokens)} prompt tokens, allowed are up to {max_prompt_tokens}; "
                 "raise sampling.max_prompt_tokens (prompts are never truncated)"
             )
         prompts.append(Prompt(problem.id, PromptTokens(tuple(tokens), problem.ground_truth, images)))

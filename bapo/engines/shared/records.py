@@ -36,7 +36,7 @@ RECORDED_BY_ORIGIN = (*BY_ORIGIN[:5], "ratio_p99", "ratio_max")
 
 #: names that the metrics of a method cannot have: columns that methods do not write, and further metrics of updates
 RESERVED = {name.replace("_xN", f"_x{i}") for name in columns.STEP.keys() - columns.OF_METHODS for i in (1, 2, 3)}
-RESERVED |= {"critic_tokens", *(f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3))}
+RESERVED |= {"critic_tokens", "scored_tokens", *(f"{name}_x{i}" for name in BY_ORIGIN for i in (1, 2, 3))}
 
 #: parts of a step whose seconds are columns of ``steps.parquet``; "total" is the whole step
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
@@ -51,6 +51,12 @@ def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) 
     if overloaded:
         cause = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
         (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {cause}")
+
+
+def ended(fresh: list[Group], batch: Batch) -> list[Group]:
+    """Return the new groups with all their rewards: with a budget of tokens, those whose last response ended now."""
+    budgeted = any(g.unfinished is not None for g in fresh)
+    return [g for g in batch.groups if g.origin == FRESH] if budgeted else fresh
 
 
 class Recorder:
@@ -93,9 +99,7 @@ class Recorder:
         Raises UserError where the batch and the loss have a metric of the same name.
         """
         nan = math.nan
-        # with a budget of tokens, only groups whose last response ended in this step have all their rewards
-        budgeted = any(g.unfinished is not None for g in fresh)
-        graded = [g for g in batch.groups if g.origin == FRESH] if budgeted else fresh
+        graded = ended(fresh, batch)
         means = np.array([g.mean for g in graded])
         extra = {
             "generation_batches": 1.0,

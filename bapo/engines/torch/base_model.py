@@ -18,6 +18,7 @@ from safetensors.torch import load_model
 from bapo import seeds, tasks
 from bapo.engines.shared import models
 from bapo.engines.shared.models import images, pretrained
+from bapo.engines.shared.prompts import WORDS
 from bapo.errors import UserError
 from bapo.experiments.identity import Shipped, base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
@@ -162,7 +163,7 @@ def draw_documents(config: Config) -> list[Document]:
 
 
 def _buckets(config: Config, documents: list[Document], tokenizer: PreTrainedTokenizerBase) -> list[Bucket]:
-    """Return tokenised documents by shape."""
+    """Return tokenised documents by shape. Raises UserError for a prompt or response without a token."""
     images_of: list[images.Images | None] = []
     if any(d.images for d in documents):
         processor = images.scratch_processor(config, tokenizer)
@@ -176,6 +177,9 @@ def _buckets(config: Config, documents: list[Document], tokenizer: PreTrainedTok
     responses = tokenizer([d.response for d in documents], add_special_tokens=False)["input_ids"]
     shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        if not (prompt and response):
+            part = "response" if prompt else "prompt"
+            raise UserError(f"data.split_sizes.base: the {part} of document {documents[row].id} has {WORDS}")
         shapes[len(prompt), len(response)].append(row)
     return [
         Bucket(

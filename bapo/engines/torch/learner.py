@@ -228,8 +228,9 @@ class Learner(TrainedModel):
         trains = method.trains_policy(step)
         if critic is not None and groups:
             groups = critic.with_estimates(groups, metrics)
+        scored_tokens = 0
         if trains:
-            groups = self._with_step_logprobs(groups)
+            groups, scored_tokens = self._with_step_logprobs(groups)
         batches = mini_batches(method, self.train, self.seed, step, groups)
         critic_tokens = 0 if critic is None else sum(critic.update(step, batch, metrics) for batch in batches)
         tokens = sum(self._one_update(step, batch, phase, metrics, ratios) for batch in batches if trains)
@@ -238,6 +239,7 @@ class Learner(TrainedModel):
             **tails(ratios),
             "updates": float(metrics.weights["updates"]),
             "trained_tokens": tokens,
+            "scored_tokens": scored_tokens,
             "critic_tokens": critic_tokens,
             "learning_rate": learning_rate(self.rate, self.train.warmup_updates, max(1, self.updates)),
         }
@@ -319,16 +321,18 @@ class Learner(TrainedModel):
         assert self.reference is not None
         return score_rows(self.reference, rows, self.temperature).logprobs
 
-    def _with_step_logprobs(self, groups: list[Group]) -> list[Group]:
-        """Return the groups with ``step_logprobs`` under pi_k, the policy before the first update of the step.
+    def _with_step_logprobs(self, groups: list[Group]) -> tuple[list[Group], int]:
+        """Return the groups with ``step_logprobs`` under pi_k, the policy before the step's first update.
 
-        They are scored only if the loss reads them and the method does not keep its own.
+        They are scored only if the loss reads them and the method does not keep its own. Also returns how many tokens
+        went forward.
         """
         if self.method.keeps_step_logprobs or not self.method.needs_step_policy:
-            return groups
-        blocks = self.micro_batches(groups)
+            return groups, 0
+        blocks = list(self.micro_batches(groups))
         scored = by_group(groups, blocks, lambda rows: score_rows(self.model, rows, self.temperature).logprobs)
-        return [replace(group, step_logprobs=values) for group, values in zip(groups, scored, strict=True)]
+        groups = [replace(group, step_logprobs=values) for group, values in zip(groups, scored, strict=True)]
+        return groups, sum(rows.tokens for rows in blocks)
 
 
 def tails(ratios: Mapping[str, Sequence[np.ndarray]]) -> dict[str, float]:

@@ -154,12 +154,13 @@ class Trainer:
         start_of_update = time.perf_counter()
         metrics = self.learner.update(step, batch.groups, batch.phase)
         values = 0 if self.critic is None else self.critic.model.num_parameters()
-        costs = sampler.costs
-        costs.add_update(method, int(metrics.pop("trained_tokens")), int(metrics.pop("critic_tokens")), values)
+        costs, parts = sampler.costs, ("trained_tokens", "scored_tokens", "critic_tokens")
+        trained, scored, of_critic = (int(metrics.pop(part)) for part in parts)
+        costs.add_update(method, trained, scored, of_critic, values)
         seconds = {**costs.seconds, "update": time.perf_counter() - start_of_update}
         seconds["total"] = time.perf_counter() - start
         self.step = step
-        metrics["cut_off"] = cut_off(fresh, self.generator.parameters)
+        metrics["cut_off"] = cut_off(records.ended(fresh, batch), self.generator.parameters)
         self.recorder.begin_row(step, self.rollout_version, fresh, batch, self.parameters, costs, metrics)
         records.warn(costs.overloaded, f"step {step}")
         seconds["probe"] = self._probe() if self.recorder.probes else 0.0

@@ -340,14 +340,16 @@ class MethodTrainer(ResumableTrainer):
         trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
         update = update_metrics(metrics) if trained else {}
         update |= {"updates": len(self.parts) if trained else 0, **self.mismatch}
-        update["cut_off"] = cut_off(self.fresh, self.sampling.parameters)
+        update["cut_off"] = cut_off(records.ended(self.fresh, self.batch), self.sampling.parameters)
         t, costs = self.run.train, self.sampler.costs
         update["learning_rate"] = learning_rate(t.learning_rate, t.warmup_updates, max(1, self.updates))
         tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
         if self.use_critic and self.batch.groups:
             update |= critic.update_metrics(metrics)
         critic_tokens, values = (tokens, self.critic_parameters) if self.use_critic else (0, 0)
-        costs.add_update(self.method, tokens if trained else 0, critic_tokens, values)
+        trained_tokens = tokens if trained else 0
+        scored_tokens = trained_tokens if self.method.needs_step_policy else 0  # the rows of every pass
+        costs.add_update(self.method, trained_tokens, scored_tokens, critic_tokens, values)
         self.recorder.begin_row(
             self.global_steps, self.used_version, self.fresh, self.batch, self.actor_parameters, costs, update
         )

@@ -40,6 +40,7 @@ def test_each_class_has_its_levels_and_differences(
     file = asked(tmp_path, models, seeds)
     assert main(["coverage", "--study", str(file), "--out", str(tmp_path)]) == 0
     rows = pd.read_csv(tmp_path / "coverage_asked.csv").set_index(["method", "k", "class"]).sort_index()
+    assert {*rows["model"]} == {"tiny" if len({*models}) == 1 else "tiny over 3 bases"}
     assert (rows["problems"] == 12).all() and (rows["runs"] == len(seeds)).all()
     assert {place: row["solved"] for place, row in rows.loc["grpo"].iterrows()} == {
         (1, "never"): 0,

@@ -194,6 +194,9 @@ def test_where_a_data_set_is_the_unit_its_problems_are_its_alone(
     assert found.se == pytest.approx(100 * (5 / 24 - 1 / 8) / 2)
     second = of_bases(tmp_path, monkeypatch, unit="data", measure="accuracy", prompts="1$", **LEAD)
     assert first_estimate(second).mean == pytest.approx(100 * (0 + 3 / 8) / 2)
+    csv, *_ = gates.write(second, tmp_path / "out")
+    models = list(OF_BASES["bapo"])
+    assert {*pd.read_csv(csv)["model"]} == {f"{models[0]} over {len(models)} bases"}
 
 
 def of_bases(root: Path, monkeypatch: pytest.MonkeyPatch, unit: str = "base", **quantity: object) -> study.StudyFile:

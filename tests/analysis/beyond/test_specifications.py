@@ -130,6 +130,7 @@ def test_weaker_and_stronger_base_models_have_a_line(tmp_path: Path) -> None:
     assert (row["stronger"], row["stronger_high"]) == pytest.approx((0.0, 100 * stronger.high), abs=1e-3)
     apart = statistics.difference(statistics.Side([x[[3, 1]]], [3, 1]), statistics.Side([x[[0, 2]]], [0, 2])).tested
     assert row["p_halves"] == pytest.approx(apart.p, abs=1e-4)
+    assert row["model"].endswith(" over 4 bases")
     assert "| Weaker half | Stronger half | p of their difference |" in page
 
 

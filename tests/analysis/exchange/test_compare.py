@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.paths import ROOT
-from support.runs import USUAL, accuracy, bits, rewrite, write_results
+from support.runs import USUAL, accuracy, bits, place, rewrite, write_results, write_run, write_study
 
 from analysis import statistics
 from analysis.__main__ import main
 from analysis.exchange import evidence
 from analysis.exchange.compare import AGREES, DIFFERS, IDENTICAL, ONLY, OTHER, compare
 from bapo.errors import UserError
-from bapo.store.files import read_table
+from bapo.store.files import read_table, write_text
 
 
 @pytest.fixture
@@ -81,13 +82,40 @@ def test_differences_are_paired_on_the_problems_and_corrected(a: Path, tmp_path:
     assert [c.adjusted for c in compared] == pytest.approx(statistics.holm(raw))
 
 
-def test_other_problems_are_not_compared(a: Path, tmp_path: Path) -> None:
-    b = write_results(tmp_path / "b", {"grpo": 7})
-    for path in b.rglob("cd.parquet"):
+def test_other_problems_are_not_compared(tmp_path: Path, capsys: Any) -> None:
+    for side in "ab":
+        run = write_run(place(tmp_path / side, "grpo", 1), {name: bits(3, 1) for name in ("one", "two")})
+        study = write_study(tmp_path / side, [("tiny", "grpo", 1)], ("one", "two"))
+        write_text(run.parents[3] / "studies" / "small.json", study.read_text())
+    sides = [str(tmp_path / side / "results") for side in "ab"]
+    for name, status in (("two", 0), ("one", 2)):
+        path = run / "eval" / f"{name}.parquet"
         frame = read_table(path)
-        rewrite(path.parent, cd=frame.assign(problem_id="other" + frame["problem_id"]))
-    found = compare(a, b)
-    assert {*found.state} == {OTHER, ONLY[0]}
+        rewrite(path.parent, **{name: frame.assign(problem_id="other" + frame["problem_id"])})
+        assert main(["compare", *sides]) == status
+        if status == 0:
+            states = compare(*map(Path, sides)).set_index("benchmark").state.to_dict()
+            assert states == {"one": IDENTICAL, "two": OTHER, "avg": OTHER}
+    assert "no task, model and method is evaluated on the same problems in both" in capsys.readouterr().err
+
+
+def test_only_studies_that_both_hold_count_and_tuned_runs_are_no_plain_ones(tmp_path: Path) -> None:
+    """Table 1's bapo is tuned, and the one of another study, which comes first, is not."""
+    whole = write_results(tmp_path / "whole", {"base": 1, "grpo": 3, "bapo": 7, "bapo+fast": 5})
+    table1, plain = (whole / "studies" / f"{name}.json" for name in ("table1", "plain"))
+    content = json.loads(table1.read_text())
+    of = {cell["method"]: [c for c in content["cells"] if c["method"] == cell["method"]] for cell in content["cells"]}
+    tuned = [cell | {"method": "bapo", "tuned": ["fast"]} for cell in of["bapo+fast"]]
+    write_text(plain, json.dumps(content | {"name": "plain", "cells": of["grpo"] + of["bapo"]}))
+    write_text(table1, json.dumps(content | {"cells": of["grpo"] + tuned}))
+    part, rest = (shutil.copytree(whole, tmp_path / name) for name in ("part", "rest"))
+    (part / "studies" / "plain.json").unlink()
+    (rest / "studies" / "table1.json").unlink()
+    for other, methods in ((whole, {*USUAL, "bapo+fast"}), (part, {"base", "grpo", "bapo+fast"})):
+        found = compare(other, whole)
+        assert {*found.state} == {IDENTICAL} and {*found.method} == methods
+    with pytest.raises(UserError, match=r"no study is in both: .*part has table1; .*rest has plain; name two"):
+        compare(part, rest)
 
 
 def test_what_one_side_alone_has_is_listed_and_does_not_count(a: Path, tmp_path: Path) -> None:
@@ -112,15 +140,15 @@ def test_nothing_in_common_and_wrong_places_are_errors(a: Path, tmp_path: Path, 
     with pytest.raises(UserError, match="no number in common"):
         compare(a, write_results(tmp_path / "b", {"dapo": 3}))
     (tmp_path / "empty").mkdir()
-    for place in ("nowhere", "empty"):
-        assert main(["compare", str(a), str(tmp_path / place)]) == 2 and place in capsys.readouterr().err
+    for name in ("nowhere", "empty"):
+        assert main(["compare", str(a), str(tmp_path / name)]) == 2 and name in capsys.readouterr().err
 
 
 def test_evidence_is_compared_with_results_of_its_study_alone(tmp_path: Path, capsys: Any) -> None:
     """A portion is compared as its study: with all of its runs that the other side has."""
     reuse, rates, portion = (ROOT / "evidence" / "laptop" / f"{name}.zip" for name in ("reuse", "ceiling", "rates_1"))
     assert main(["compare", str(reuse), str(rates)]) == 2
-    assert f"{rates}: holds no study reuse" in capsys.readouterr().err
+    assert f"no study is in both: {reuse} has reuse; {rates} has {rates.stem}" in capsys.readouterr().err
     for part in ("1", "2"):
         evidence.unpack(portion.with_stem(f"rates_{part}"), tmp_path)
     found = compare(portion, tmp_path / "laptop")

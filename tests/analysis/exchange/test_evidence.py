@@ -193,14 +193,26 @@ def portions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_portions_are_one_study(order: tuple[str, ...], portions: dict[str, Path], tmp_path: Path) -> None:
     for name in order:
         joined = evidence.unpack(portions[name], tmp_path / "back")
-    assert joined == tmp_path / "back" / "laptop" / "studies" / "stale.json"
+    assert [*(tmp_path / "back" / "laptop" / "studies").iterdir()] == [joined] and joined.name == "stale.json"
     products = ["gates", "comparison", "specifications"]
     of_runs, of_portions = (made(products, s, tmp_path / out) for s, out in ((portions["stale"], "a"), (joined, "b")))
     assert of_runs == of_portions and len(of_runs) == 9
 
 
+def test_a_run_is_counted_beside_all_published_portions(
+    portions: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = portions["stale"].parents[1]
+    monkeypatch.setattr(closing, "suite_folder", lambda: portions["stale_1"].parents[2])
+    numbers = len(compare(home, home))
+    assert (
+        closing.published(home, "stale") == f"Beside the published run, {numbers} of {numbers} numbers are identical."
+    )
+    assert closing.published(home, "sta") == ""
+
+
 def test_portions_may_be_of_different_tasks(portions: dict[str, Path], tmp_path: Path) -> None:
-    studies = evidence.unpack(portions["stale_1"], tmp_path).parent
+    studies = evidence.unpack(portions["stale_1"], tmp_path).parents[1] / "portions"
     other = {"cells": [], "bases": [], "benchmarks": {"geometry": [["b", "B"]]}}
     write_json(studies / "stale_3.json", {**read_json(studies / "stale_1.json"), **other})
     joined = read_json(evidence.unpack(portions["stale_2"], tmp_path))
@@ -227,7 +239,7 @@ def test_a_study_whose_portions_lack_runs_has_no_verdict(
 def test_portions_that_are_not_of_one_study_are_named(
     change: dict[str, Any], said: str, portions: dict[str, Path], tmp_path: Path
 ) -> None:
-    studies = evidence.unpack(portions["stale_1"], tmp_path).parent
+    studies = evidence.unpack(portions["stale_1"], tmp_path).parents[1] / "portions"
     write_json(studies / "stale_3.json", {**read_json(studies / "stale_1.json"), **change})
     with pytest.raises(UserError, match=said):
         evidence.unpack(portions["stale_2"], tmp_path)
@@ -388,6 +400,10 @@ BAPO = "countdown,bapo,'+BAPO,avg,{},grpo,-0.25,below\n"
         (REFERENCE, ["countdown  GRPO  20.0 ± 1.0"]),
         (REFERENCE + BAPO.format("18,19.75,21"), ["countdown  GRPO  20.0 ± 1.0", BELOW := "-0.2 against GRPO, below"]),
         (REFERENCE + BAPO.format(",,"), [f"countdown  BAPO  {BELOW}"]),  # pooled over base models
+        (
+            REFERENCE.replace("countdown", "geometry") + REFERENCE + BAPO.format(",,"),
+            ["geometry   GRPO  20.0 ± 1.0", f"countdown  BAPO              {BELOW}"],
+        ),
         (REFERENCE + "all,grpo,GRPO,avg,,,,grpo,,\n", ["countdown  GRPO  20.0 ± 1.0"]),  # over tasks
     ],
 )

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +206,8 @@ def test_a_log_becomes_a_run_that_figures_read(tmp_path: Path, capsys: pytest.Ca
     assert "line 4" in said and "reward: critic/score/mean, 2 steps, 0.25 at step 1, 0.75 at step 3" in said
     home = tmp_path / "imported" / "countdown"
     run = home / "big" / "theirs" / "seed1"
-    assert read_table(run / STEPS)["fresh_rollouts"].tolist() == [8, 8]
-    assert read_json(run / SUMMARY)["totals"] == {"rollouts": 16}
+    assert read_table(run / STEPS)["fresh_rollouts"].tolist() == [8, 16]  # step 2 is not logged
+    assert read_json(run / SUMMARY)["totals"] == {"rollouts": 24}
     (source,) = read_json(run / MANIFEST)["imported"]
     assert source["refused"] == 1 and source["notes"][0] in said
     (block,) = studies.load(home / imports.STUDY).blocks
@@ -302,7 +303,38 @@ def test_a_history_is_a_list(tmp_path: Path, capsys: Any) -> None:
     assert f"{file}: log_history" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("option", "name"), [("--model", "Qwen/Qwen2.5-7B"), ("--task", ".."), ("--method", "")])
+def test_a_run_is_imported_once_and_each_run_of_a_panel_is_one(tmp_path: Path, capsys: Any) -> None:
+    """By its numbers: packed it has another checksum, and several runs of a panel have the same."""
+    packed = tmp_path / "verl.log.gz"
+    packed.write_bytes(gzip.compress(VERL_CONSOLE.encode()))
+    assert bring(tmp_path, write(tmp_path, "verl.log", VERL_CONSOLE)) == 0
+    assert bring(tmp_path, packed, "--batch", "4", "--seed", "2") == 2
+    run = tmp_path / "imported" / "countdown" / "big" / "theirs"
+    assert f"{packed}: is the run of {run / 'seed1'}, by its numbers" in capsys.readouterr().err
+    assert not (run / "seed2").exists()
+    panel = write(tmp_path, "runs.csv", WANDB_RUNS)
+    for seed, name in (("2", "a - reward"), ("3", "b - reward")):
+        assert bring(tmp_path, panel, "--metric", name, "--seed", seed) == 0
+    (block,) = studies.load(run.parents[1] / imports.STUDY).blocks
+    assert [cell.seed for cell in block.methods["theirs"]] == [1, 2, 3]
+
+
+def test_a_table_of_many_columns_is_read_quickly(tmp_path: Path) -> None:
+    header = ",".join(["Step", "reward", *(f"metric_{i}" for i in range(100_000))])
+    began = time.monotonic()
+    assert steps_of(read(write(tmp_path, "wide.csv", f"{header}\n1,0.5\n")))["reward_mean"].tolist() == [0.5]
+    assert time.monotonic() - began < 30  # counting each name among all takes minutes
+
+
+@pytest.mark.parametrize("option", ["--batch", "--group"])
+def test_an_evaluation_has_no_steps(tmp_path: Path, capsys: Any, option: str) -> None:
+    assert bring(tmp_path, file := write(tmp_path, "r.json", LM_EVAL), option, "4") == 2
+    assert f"{file}: an evaluation has no training steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("--model", "Qwen/Qwen2.5-7B"), ("--task", ".."), ("--method", ""), ("--method", "_theirs")]
+)
 def test_a_name_that_is_no_folders_is_refused(tmp_path: Path, capsys: Any, option: str, name: str) -> None:
     assert bring(tmp_path, write(tmp_path, "r.json", LM_EVAL), option, name) == 2
     assert option in capsys.readouterr().err and not (tmp_path / "imported").exists()

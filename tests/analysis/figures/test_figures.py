@@ -72,6 +72,10 @@ def test_seeds_are_compared_at_the_steps_that_all_have(tmp_path: Path) -> None:
     table = read_table(second.run / "curve" / "cd4.parquet")
     rewrite(second.run / "curve", cd4=table[table["step"] != 6])
     assert reading.curves((first, second), "cd4", study).steps == (0, 3, 9, 12)
+    rewrite(second.run / "curve", cd4=table.replace({"step": {12: 10}}))  # a budget may end a seed earlier
+    earlier = reading.curves((first, second), "cd4", study)
+    assert earlier.steps == (0, 3, 6, 9, 12)
+    assert earlier.correct[1, -1].tolist() == table.loc[table["step"] == 12, "correct"].tolist()
     for broken, message in (
         (table[table["problem_id"] != "p01"], "grpo/seed2/curve/cd4.parquet"),
         (table.iloc[1:], "grpo/seed2/curve/cd4.parquet"),

@@ -48,19 +48,20 @@ def study(tmp_path: Path) -> Path:
 
 def test_runs_of_two_tasks_are_ranked_together(tmp_path: Path) -> None:
     """Of eight problems GRPO's two runs solve 2 and 4, then 4 and 4; BAPO's 4 and 6, then 2 and 4; the bases none."""
-    right = {("countdown", "grpo"): (2, 4), ("countdown", "bapo"): (4, 6)}
-    right |= {("geometry", "grpo"): (4, 4), ("geometry", "bapo"): (2, 4)}
+    right = {("countdown", "tiny"): {"grpo": (2, 4), "bapo": (4, 6)}}
+    right |= {("geometry", "tiny"): {"grpo": (4, 4), "bapo": (2, 4)}}
+    right |= {("countdown", "small"): {"grpo": (4, 4), "bapo": (2, 2)}}
     studies = []
-    for task in ("countdown", "geometry"):
-        root = tmp_path / task
+    for (task, model), solved in right.items():
+        root = tmp_path / task / model
         write_evaluation(root / "base" / "eval", {"a": [[0]] * 8})
-        for method in ("grpo", "bapo"):
-            for seed, count in enumerate(right[task, method], start=1):
-                write_run(place(root, method, seed, task), {"a": [[1]] * count + [[0]] * (8 - count)})
-        cells = [("tiny", method, seed) for method in ("grpo", "bapo") for seed in (1, 2)]
-        bases = [{"task": task, "model": "tiny", "run": str(root / "base")}]
+        for method, counts in solved.items():
+            for seed, count in enumerate(counts, start=1):
+                write_run(place(root, method, seed, task, model), {"a": [[1]] * count + [[0]] * (8 - count)})
+        cells = [(model, method, seed) for method in ("grpo", "bapo") for seed in (1, 2)]
+        bases = [{"task": task, "model": model, "run": str(root / "base")}]
         studies.append(load(write_study(root, cells, ["a"], task, bases=bases)))
-    frame, both = comparison.compare(merged(studies)), merged(studies)
+    frame, both = comparison.compare(merged(studies)), merged(studies[:2])
     (table,), numbers = comparison.over_tasks({b: by_method(frame, b) for b in both.blocks}, "grpo")
     rows = {row["method"]: row for row in numbers}
     # 3.5 of 4 pairs, then 1 of 4
@@ -70,6 +71,11 @@ def test_runs_of_two_tasks_are_ranked_together(tmp_path: Path) -> None:
     assert table.rows[1][1:3] == ["88", "25"] and table.rows[0][1] == "reference"
     one = {b: by_method(frame, b) for b in both.blocks[:1]}
     assert comparison.over_tasks(one, "grpo") == ([], [])
+    # a second base model of countdown, from which BAPO is below: one of two tasks all the same
+    _, numbers = comparison.over_tasks({b: by_method(frame, b) for b in merged(studies).blocks}, "grpo")
+    of_bapo = next(row for row in numbers if row["method"] == "bapo")
+    assert of_bapo["model"] == "2 tasks"
+    assert of_bapo["improvement"] == pytest.approx(100 * ((0.875 + 0) / 2 + 0.25) / 2)
 
 
 def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A prompt as each model reads it, the same in training and in evaluation, beside the golden files.
+"""A prompt as each model reads it, the same in training and in evaluation, beside the golden ones.
 
 The tokenizers of models from the hub are looked for at their pins in the cache that BAPO_TEST_HUB names, as HF_HOME
 does; without it these tests are skipped, in CI too. SmolLM2's is in tests/workflows/test_pocket.py.
@@ -6,6 +6,7 @@ does; without it these tests are skipped, in CI too. SmolLM2's is in tests/workf
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ if LATE:
 
 
 SMOLLM2 = "smollm2-135m-instruct"
-NAMES = sorted(path.stem for path in Path(__file__).with_name("golden_prompts").iterdir())
+NAMES = sorted(json.loads(Path(__file__).with_name("golden_prompts.json").read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +48,15 @@ def test_a_prompt_survives_its_tokens_and_is_the_same_everywhere(name: str, word
     tokenizer = chats.prepare(AutoTokenizer.from_pretrained(Path(found).parent), config)
     messages = [{"role": "user", "content": QUESTION}]
     text = chat(tokenizer, messages)
-    assert text == golden_prompts.read(name)["chat"]["text"]
+    assert text == golden_prompts.GOLDEN[name]["chat"]["text"]
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert QUESTION in text and tokenizer.decode(tokens) == text
     assert images.encode(tokenizer, None, messages)[0] == tokens  # verl's workers
 
 
-def test_every_model_of_the_studies_has_a_golden_file_with_its_question_once(words: dict[str, list[str]]) -> None:
+def test_every_model_of_the_studies_has_a_golden_prompt_with_its_question_once(words: dict[str, list[str]]) -> None:
     assert {*NAMES} == {SMOLLM2, *words}
     for name in NAMES:
-        text = golden_prompts.read(name)["chat"]["text"]
+        text = golden_prompts.GOLDEN[name]["chat"]["text"]
         assert text.count(QUESTION) == 1
         assert text.rpartition(QUESTION)[2].count("ssistant") == 1  # and then the model's turn

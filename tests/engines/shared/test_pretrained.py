@@ -25,6 +25,7 @@ from bapo.store.files import read_json
 from bapo.validate import plain
 
 if LATE:
+    import torch
     from gguf import GGUFWriter
 
     from bapo.engines.shared import models
@@ -129,6 +130,37 @@ def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_
         config_of(folder, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("model.safetensors", {"lm_head.weight": None}, "the weight lm_head.weight is missing"),
+        ("model.safetensors", {"model.norm.weight": [3, 3]}, "the weight model.norm.weight .*another shape"),
+        ("tokenizer.json", None, "its tokenizer has no words, for lack of .*tokenizer.json"),
+        ("tokenizer.json", "{}", "its tokenizer cannot be loaded: 'added_tokens'"),
+    ],
+)
+def test_what_a_model_lacks_is_not_made_up(
+    file: str, content: Any, named: str, changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    """transformers initialises missing weights at random, and gives a tokenizer without files no words."""
+    from safetensors.torch import load_file, save_file
+
+    folder = changed("config.json")
+    config = config_of(folder, tmp_path)
+    if isinstance(content, dict):
+        weights = load_file(folder / file)
+        for name, shape in content.items():
+            weights.pop(name)
+            weights |= {name: torch.zeros(shape)} if shape else {}
+        save_file(weights, folder / file, {"format": "pt"})
+    elif content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(content)
+    with pytest.raises(UserError, match=f"{folder}: {named}.*get or train the model again"):
+        models.load(folder, config, torch.device("cpu"))
+
+
 def test_a_model_of_the_hub_is_described_by_its_base_job(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +175,26 @@ def test_a_model_of_the_hub_is_described_by_its_base_job(
     assert identity.base_identity(after) == summary["identity"]
     with pytest.raises(UserError, match=r"has 96 positions \(owner/tiny: config\.json\); lower either"):
         config_of("owner/tiny", tmp_path / "results", "sampling.max_response_tokens=96")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_other_files_in_the_same_folder_are_noticed(file: str, changed: Callable[..., Path], tmp_path: Path) -> None:
+    folder = changed("config.json")
+    config = config_of(folder, tmp_path / "results")
+    train_base(config)
+    assert models.start_path(config) == folder == pretrained.start_of(config)
+    (folder / "README.md").write_text("A file that was not there before.")
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[:-1] + b" ")
+    for job in (models.start_path, pretrained.start_of, train_base):
+        with pytest.raises(UserError, match=f"{folder / file} is missing or damaged, or has changed since `bapo base`"):
+            job(config)
+    (folder / file).write_bytes(content)
+    assert models.start_path(config) == folder
+    (folder / file).write_bytes(content[:-1] + b" ")
+    (base_directory(config) / "summary.json").unlink()
+    train_base(config)
+    assert models.start_path(config) == folder
 
 
 NAME = "owner/tiny"

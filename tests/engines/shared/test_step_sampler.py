@@ -109,6 +109,6 @@ def test_embeddings_are_paid_for_once_and_in_the_first_step_of_a_run(prompts: li
 @pytest.mark.parametrize(("options", "passes"), [({"kl_coef": 0.0}, 1), ({"kl_coef": 0.1}, 2)])
 def test_every_policy_that_the_loss_reads_goes_over_the_trained_tokens(options: dict, passes: int) -> None:
     costs = StepCosts(forward_tokens=7)
-    costs.add_update(build("grpo", 8, **options), 100, 40, 5)
-    assert (costs.trained_tokens, costs.forward_tokens) == (100, 7 + 100 * passes)
+    costs.add_update(build("grpo", 8, **options), 100, 30, 40, 5)
+    assert (costs.trained_tokens, costs.forward_tokens) == (100, 7 + 100 * passes + 30)
     assert (costs.critic_tokens, costs.critic_parameters) == (40, 5)

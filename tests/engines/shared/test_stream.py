@@ -1,6 +1,8 @@
-"""The training stream: epochs, and blocks of difficulty (train.blocks)."""
+"""Prompts that have tokens, and the training stream: epochs, and blocks of difficulty (train.blocks)."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from support.late import LATE
@@ -9,9 +11,12 @@ from bapo import tasks
 from bapo.algorithm.rollouts import Prompt
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
+from bapo.tasks.base import Document, Problem
+from bapo.tasks.files import write_problems
 
 if LATE:
-    from bapo.engines.shared.prompts import PromptStream, training_stream
+    from bapo.engines.shared.prompts import PromptStream, read_prompts, training_stream
+    from bapo.engines.torch import base_model
 
 NUMBERS = [[1, 2, 3], [1, 2, 3, 4], [2, 3, 4], [2, 3, 4, 5], [3, 4, 5]]
 TRUTHS = [f'{{"numbers": {n}, "target": 5, "format": "chain"}}' for n in NUMBERS]
@@ -63,3 +68,17 @@ def test_blocks_are_refused_where_a_step_draws_another_number_of_prompts(method:
 def test_fewer_steps_than_blocks_are_refused() -> None:
     with pytest.raises(UserError, match=r"train\.steps=2"):
         stream("[4,3,4]", "train.steps=2")
+
+
+def test_a_text_of_which_the_tokenizer_drops_every_word_is_named(tmp_path: Path) -> None:
+    config = compose_config(["scale=smoke", "task=countdown"])
+    tokenizer = tasks.get("countdown").build_tokenizer(config)
+    write_problems(tmp_path / "train.parquet", [Problem("p:0", "Sort cab", "abc")], "x", "x", "train")
+    with pytest.raises(UserError, match=r"the prompt of problem p:0 has no token.*build_tokenizer"):
+        read_prompts(tmp_path / "train.parquet", tokenizer, 8)
+    write_problems(tmp_path / "train.parquet", [Problem("p:0", "1 2 3", "6")], "x", "x", "train")
+    with pytest.raises(UserError, match=r"p:0 has 3 prompt tokens, allowed are up to 2; raise sampling\.max_prompt"):
+        read_prompts(tmp_path / "train.parquet", tokenizer, 2)
+    for prompt, response, part in (("Sort cab", "1", "prompt"), ("1 2", "abc", "response")):
+        with pytest.raises(UserError, match=f"the {part} of document d:0 has no token.*build_tokenizer"):
+            base_model._buckets(config, [Document("d:0", prompt, response)], tokenizer)

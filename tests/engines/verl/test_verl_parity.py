@@ -129,7 +129,7 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     for part in mini_batches(method, OmegaConf.create(TRAIN), SEED, step + 1, groups):
         learner = torch_learner(method, model, reference)
         metrics = MetricMeans()
-        learner._one_update(step + 1, learner._with_step_logprobs(part), phase, metrics, defaultdict(list))
+        learner._one_update(step + 1, learner._with_step_logprobs(part)[0], phase, metrics, defaultdict(list))
         loss, gradients, advantage = verl_update(method, part, model, reference, ranks, step + 1, phase)
         own = [values for g in part for values in method.advantages(g)]
         lengths = np.concatenate([g.samples.lengths for g in part])

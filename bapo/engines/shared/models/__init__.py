@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -128,21 +128,36 @@ def _require_known(blank: transformers.PreTrainedConfig, architecture: Json, pat
 
 
 def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return (model, tokenizer) from a local folder or the hub. Raises UserError where it cannot be loaded."""
+    """Return (model, tokenizer) from a local folder or the hub.
+
+    Raises UserError where it cannot be loaded, or lacks weights or words that it would get at random or not at all.
+    """
     pretrained.register(config)
     revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
+    dtype, cure = getattr(torch, config.model.dtype), "get or train the model again"
     try:
         reads_images = images.reads_images(AutoConfig.from_pretrained(path, **revision))
         family = AutoModelForImageTextToText if reads_images else AutoModelForCausalLM
-        model = family.from_pretrained(
-            path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
-        )
-        tokenizer = chats.prepare(AutoTokenizer.from_pretrained(path, **revision), config)
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a Hugging Face model: {reason}; get or train the model again") from error
+        options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **revision}  # both are refused below
+        loaded: Any = family.from_pretrained(path, dtype=dtype, attn_implementation=config.model.attention, **options)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{path}: not a Hugging Face model: {_reason(error)}; {cure}") from error
+    model, found = loaded
+    if lost := sorted({*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}):
+        raise UserError(f"{path}: the weight {lost[0]} is missing or has another shape than the model's; {cure}")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **revision)
+    except Exception as error:  # the tokenizers' library raises many kinds
+        raise UserError(f"{path}: its tokenizer cannot be loaded: {_reason(error)}; {cure}") from error
+    files = tokenizer.vocab_files_names.values()
+    if isinstance(path, Path) and files and not any((path / name).is_file() for name in files):
+        raise UserError(f"{path}: its tokenizer has no words, for lack of {' or '.join(files)}; {cure}")
     torch.nn.Module.to(model, device)
-    return model.eval(), tokenizer
+    return model.eval(), chats.prepare(tokenizer, config)
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def load_start(config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -24,7 +24,7 @@ from bapo.engines.shared import shortcut
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.tasks.files import PLACEHOLDER
+from bapo.tasks.files import FORMATS, PLACEHOLDER
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -122,7 +122,7 @@ def prepare(
 def _to_rgb(image: bytes | Image) -> Image:
     from PIL import Image as pillow
 
-    return (pillow.open(io.BytesIO(image)) if isinstance(image, bytes) else image).convert("RGB")
+    return (pillow.open(io.BytesIO(image), formats=FORMATS) if isinstance(image, bytes) else image).convert("RGB")
 
 
 # ------------------------------------------------------------------------------------------------ processors
@@ -198,8 +198,10 @@ def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMi
 
     try:
         processor = AutoProcessor.from_pretrained(path, revision=revision)
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"{path}: its processor of images cannot be loaded: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # the library raises many kinds
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        cure = "get or train the model again"
+        raise UserError(f"{path}: its processor of images cannot be loaded: {reason}; {cure}") from error
     if not hasattr(processor, "image_processor"):
         raise UserError(f"{path}: has no image processor, but the problems have images; choose a model that reads them")
     return processor

@@ -6,8 +6,10 @@ Python registry, whose SHA-256 is ``model.revision``. The base job writes such a
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 from bapo import project
@@ -17,7 +19,7 @@ from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
 from bapo.store import wheels
-from bapo.store.files import SUMMARY, Json, fingerprints, read_json
+from bapo.store.files import SUMMARY, Json, damaged_files, fingerprints, read_json
 from bapo.tasks.job import base_folder
 
 
@@ -25,15 +27,19 @@ def fetch(config: Config) -> Json:
     """Make sure that the model of ``config`` is in a folder; return its part of the base job's summary.
 
     revision: the commit that ``model.revision`` stands for, None for a local folder. files: fingerprints of the files
-    written here. facts: what a model's files say of it, where it is read from them.
+    written here. folder: those of the files in a local folder. facts: what a model's files say of it, where it is read
+    from them.
 
-    Raises UserError where the hub or the registry does not answer or lacks the model, and where it does not fit.
+    Raises UserError where the hub or the registry does not answer or lacks the model, and where it does not fit or has
+    changed in its folder.
     """
     name = _path(config)
     if name.startswith(wheels.SCHEME):
         return _unpack(config)
     if Path(name).is_dir():
-        return {"model": name, "revision": None, "files": {}, **_facts(config, Path(name))}
+        folder = _unchanged(config, Path(name))
+        read = fingerprints(folder, (file for file, _, _ in _state(folder)))
+        return {"model": name, "revision": None, "files": {}, "folder": read, **_facts(config, folder)}
     cure = "check the name, the network, and HF_TOKEN where the model wants one; or name a local folder"
     folder = _snapshot(name, config.model.revision, cure)
     return {"model": name, "revision": folder.name, "files": {}, **_facts(config, folder)}
@@ -42,7 +48,7 @@ def fetch(config: Config) -> Json:
 def start_path(config: Config) -> Path:
     """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one.
 
-    Raises UserError where the base job has not made or fetched it.
+    Raises UserError where the base job has not made or fetched it, or read other files in a local folder.
     """
     start = start_of(config)
     if isinstance(start, Path):
@@ -58,18 +64,46 @@ def start_path(config: Config) -> Path:
 def start_of(config: Config) -> Path | str:
     """Return where training begins, as evaluations name it: a folder, or the name on the hub as text.
 
-    Raises UserError where the base job has not made the folder.
+    Raises UserError where the base job has not made the folder, or has read other files in a local one.
     """
     if config.model.kind == "pretrained" and not (name := _path(config)).startswith(wheels.SCHEME):
-        return Path(name) if Path(name).is_dir() else name
+        return _unchanged(config, Path(name)) if Path(name).is_dir() else name
     return base_folder(config) / "checkpoint"
 
 
 def fetched(config: Config) -> str | None:
     """Return the commit of the model on the hub that the base job fetched; None where it has not."""
+    return _noted(config).get("revision")
+
+
+def _noted(config: Config) -> Json:
+    """Return the base job's summary, {} where there is none of this configuration."""
     path = base_directory(config) / SUMMARY
     summary = read_json(path) if path.exists() else {}
-    return summary.get("revision") if summary.get("identity") == base_identity(config) else None
+    return summary if summary and summary.get("identity") == base_identity(config) else {}
+
+
+def _unchanged(config: Config, folder: Path) -> Path:
+    """Return a local folder of a model. Raises UserError where its files are not those that the base job read.
+
+    Identities name the folder and not its weights, so a run would go on from some and be compared with others.
+    """
+    for problem in _changes(folder, json.dumps(_noted(config).get("folder", {})), _state(folder)):
+        cure = f"put it back, use another paths.results, or delete {base_directory(config) / SUMMARY} and train again"
+        raise UserError(f"{problem}, or has changed since `bapo base` read it; {cure}")
+    return folder
+
+
+def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return the name, time and size of each file in a folder, which show whether it has to be read again."""
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != "." and p.suffix != ".md")
+    return tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in files)
+
+
+@lru_cache(maxsize=8)
+def _changes(folder: Path, noted: str, state: tuple[tuple[str, int, int], ...]) -> list[str]:
+    """Compare a folder in a certain state with the fingerprints in ``noted``, once in a process."""
+    return damaged_files(folder, json.loads(noted))
 
 
 def at_hand(config: Config, checkpoint: Path | str) -> Path | str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.generated import GeneratedTask, Options, Share, build_tokenizer, owner
+from bapo.tasks.generated import GeneratedTask, Options, Share, build_tokenizer, owner, too_many
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +24,8 @@ SHARES = {"base": 0.7, "train": 0.2, "probe": 0.05, "ordering_test": 0.05}
 class Lists(Options):
     """The keys of ``data.generator``: lists of ``count`` different numbers of 1..number_max."""
 
-    count: int = 5
-    number_max: int = 30
+    count: int = Field(5, ge=2)
+    number_max: int = Field(30, ge=2)
     noise: Share = 0.5  # share of the base documents with two numbers in each other's place
 
 
@@ -65,14 +67,19 @@ class Ordering(GeneratedTask):
 
 
 def _draw(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
-    """Draw as many lists of different numbers as the split has problems, from those that the split owns."""
+    """Draw as many lists of different numbers as the split has problems, from those that the split owns.
+
+    Raises UserError if so many cannot be found.
+    """
     lists: dict[str | int, list[int]] = {}
-    options = Lists.of(data)
-    while len(lists) < data.split_sizes[split]:
+    options, size = Lists.of(data), data.split_sizes[split]
+    for _ in range(20_000 + 100 * size):
+        if len(lists) == size:
+            return list(lists.values())
         numbers = (1 + rng.permutation(options.number_max)[: options.count]).tolist()
-        if owner(_id(numbers), SHARES) == split:
+        if len(numbers) == options.count and owner(_id(numbers), SHARES) == split:
             lists[_id(numbers) if unique else len(lists)] = numbers
-    return list(lists.values())
+    raise too_many(split, size, len(lists), "lists")
 
 
 def _id(numbers: list[int]) -> str:
