@@ -66,7 +66,7 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
     from transformers import AutoTokenizer
 
     from bapo.engines.shared.models import chats, pretrained
-    from bapo.engines.shared.prompts import chat
+    from bapo.engines.shared.prompts import chat, require_length
 
     pretrained.register(config)
     revision = revision_of(config, checkpoint)
@@ -83,8 +83,4 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
         # the chat template has already added the special tokens
         tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
         for problem, prompt in zip(benchmark.problems, tokens, strict=True):
-            if not 0 < len(prompt) <= longest:
-                raise UserError(
-                    f"{benchmark.task_name}: problem {problem.id} has a prompt of {len(prompt)} tokens, allowed are "
-                    f"1 to {longest}; raise sampling.max_prompt_tokens"
-                )
+            require_length(len(prompt), longest, f"{benchmark.task_name}: the prompt of problem {problem.id}")

@@ -83,7 +83,9 @@ def made_of(paths: pytest.TempPathFactory, place: str, product: str) -> Path:
     if not (home / product).exists():
         name, _, other = product.partition(":")
         if ":" in other:
-            _write_difference(study, home / product, measure=name, **dict(zip(("of", "minus"), other.split(":"))))
+            _write_difference(
+                study, home / product, measure=name, **dict(zip(("of", "minus"), other.split(":"), strict=True))
+            )
             return home / product
         command = [name, *([other] if name == "figure" else ["--reference", other]) * bool(other)]
         assert main([*command, "--study", str(study), "--out", str(home / product)]) == 0

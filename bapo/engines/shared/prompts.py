@@ -48,6 +48,15 @@ class PromptTokens:
     images: Images | None = None
 
 
+def require_length(tokens: int, most: int, where: str) -> None:
+    """Raise UserError for a prompt of no token, or of more than ``most``. where: the prompt, for the message."""
+    if not tokens:
+        raise UserError(f"{where} has {WORDS}")
+    if tokens > most:
+        cure = f"allowed are up to {most}; raise sampling.max_prompt_tokens (prompts are never truncated)"
+        raise UserError(f"{where} has {tokens} tokens, {cure}")
+
+
 def read_prompts(
     path: Path, tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int, processor: ProcessorMixin | None = None
 ) -> list[Prompt]:
@@ -74,13 +83,7 @@ def read_prompts(
         encoded = prepare(processor, texts, [p.images for p in problems])
     prompts = []
     for problem, (tokens, images) in zip(problems, encoded, strict=True):
-        if not tokens:
-            raise UserError(f"{path}: the prompt of problem {problem.id} has {WORDS}")
-        if len(tokens) > max_prompt_tokens:
-            raise UserError(
-                f"{path}: problem {problem.id} has {len(tokens)} prompt tokens, allowed are up to {max_prompt_tokens}; "
-                "raise sampling.max_prompt_tokens (prompts are never truncated)"
-            )
+        require_length(len(tokens), max_prompt_tokens, f"{path}: the prompt of problem {problem.id}")
         prompts.append(Prompt(problem.id, PromptTokens(tuple(tokens), problem.ground_truth, images)))
     return prompts
 
