@@ -291,7 +291,7 @@ def _object(text: str) -> Json:
 
 
 def _table(name: str, content: bytes) -> pd.DataFrame:
-    """Return a table. Raises ValueError where pack writes no such one: its size is known before it is read."""
+    """Return a table. Raises ValueError where pack writes no such one; its footer is believed about its size."""
     table = Path(name).stem
     try:
         if name != f"{table}.parquet" or table not in {TEXT, "steps", *COLUMNS}:
