@@ -38,20 +38,29 @@ def same(gold: Form, answer: Form, algebra: Algebra = no_algebra) -> bool:
     if answer.steps:
         bare = replace(answer, steps=())
         return same(gold, bare, algebra) and all(_true(step, bare, algebra) for step in answer.steps)
-    if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
+    if (gold.text, gold.kind, gold.unit, gold.percent) == (answer.text, answer.kind, answer.unit, answer.percent):
         return True
     if answer.alone is not None and same(gold, answer.alone, algebra):
         return True
     if not units.same(gold.unit, answer.unit):
         return False
     if gold.percent != answer.percent:
-        # 50% is right where 50 was meant and where 0.5 was
-        if same(replace(gold, percent=False), replace(answer, percent=False), algebra):
+        if gold.unit or answer.unit:
+            return False
+        # 50% is right where 50 was meant and where 0.5 was, and 0.5% is not where 0.5 was
+        small = not gold.percent and gold.number is not None and abs(gold.number.value) < 1
+        if not small and same(replace(gold, percent=False), replace(answer, percent=False), algebra):
             return True
         hundredth = _hundredth(gold if gold.percent else answer)
         if hundredth is None:
             return False
         return same(hundredth, answer, algebra) if gold.percent else same(gold, hundredth, algebra)
+    if gold.other is not None and gold.other.name == "comma" and not re.fullmatch(r"-?\d,\d\d", gold.text):
+        gold = replace(gold, other=None)  # a decimal comma is what answers have, and a gold that looks like no list
+    if gold.kind == "number" and gold.other is not None:
+        if answer.kind == "list" and re.sub(r", ", ",", answer.latex) == gold.latex:
+            return True
+        gold = replace(gold, other=None)  # 1,234 may be written as a list, but not in another order or words
     kinds = (gold.kind, answer.kind)
     if "equation" in kinds:
         return _equations(gold, answer, algebra)
@@ -82,7 +91,7 @@ def _reading(form: Form, kind: str) -> Form | None:
 
     A text with two readings has the second one, and a list of one part has that part.
     """
-    if form.other is not None and kind in (("list", "set", "tuple") if form.kind == "number" else ("number",)):
+    if form.other is not None and (kind in ("list", "set", "tuple")) == (form.kind == "number"):
         return form.other
     one_part = form.kind in ("list", "set") and len(form.parts) == 1
     return form.parts[0] if one_part and kind not in ("list", "set") else None
@@ -149,23 +158,32 @@ def _letters(form: Form) -> str:
 
 
 def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    """Compare by quotient (not times of day): a:b equals c:d, and the number a/b."""
+    """Compare by quotient (not times of day): a:b equals c:d, and what equals a/b."""
+    clocks = [form.name == "time" or form.unit in ("?am", "?pm") for form in (gold, answer)]
     if gold.kind == answer.kind:
         if len(gold.parts) != len(answer.parts):
             return False
-        if "time" in (gold.name, answer.name):
-            return _ordered(gold.parts, answer.parts, no_algebra)
+        if any(clocks):
+            time = gold.name == answer.name and (clocks[0] or forms.TIME.fullmatch(gold.text))
+            return bool(time) and _ordered(gold.parts, answer.parts, no_algebra)
         values = [[p.number.value if p.number else None for p in form.parts] for form in (gold, answer)]
         if all(v for row in values for v in row):
             return len({g / a for g, a in zip(*values, strict=True)}) == 1
-        return _ordered(gold.parts, answer.parts, algebra)
+        if any(p.kind not in ("number", "expression") or p.unit or p.percent for p in gold.parts + answer.parts):
+            return _ordered(gold.parts, answer.parts, algebra)
+        return all(algebra(_quotient(gold, i), _quotient(answer, i)) for i in range(1, len(gold.parts)))
     ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
-    if len(ratio.parts) != 2 or ratio.name == "time" or other.number is None:
+    if len(ratio.parts) != 2 or any(clocks) or other.kind not in ("number", "expression"):
         return False
     a, b = (part.number for part in ratio.parts)
-    if a is None or b is None or not b.value:
-        return False
-    return numbers.agree(numbers.Value(a.value / b.value), other.number)
+    if a and b and other.number:
+        return bool(b.value) and numbers.agree(numbers.Value(a.value / b.value), other.number)
+    latex = _quotient(ratio, 1), other.latex
+    return algebra(*(latex if ratio is gold else latex[::-1]))
+
+
+def _quotient(ratio: Form, index: int) -> str:
+    return rf"\frac{{{ratio.parts[0].latex}}}{{{ratio.parts[index].latex}}}"
 
 
 def _matrices(gold: Form, answer: Form, algebra: Algebra) -> bool:
@@ -181,6 +199,12 @@ def _matrices(gold: Form, answer: Form, algebra: Algebra) -> bool:
 
 def _ordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
     return len(gold) == len(answer) and all(same(g, a, algebra) for g, a in zip(gold, answer, strict=True))
+
+
+def _sorted(parts: tuple[Form, ...]) -> tuple[Form, ...]:
+    """Return the coordinates x, y and z in this order; other parts as they stand."""
+    coordinates = all(part.kind == "equation" and part.name in ("x", "y", "z") for part in parts)
+    return tuple(sorted(parts, key=lambda part: part.name or "")) if coordinates else parts
 
 
 def _unordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
@@ -211,14 +235,15 @@ def _same_without_algebra(gold: Form, answer: Form) -> bool:
 def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
     if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
         names = [[part.name for part in form.parts if part.kind == "equation"] for form in (gold, answer)]
-        # x = 1, y = 2 is compared with 1, 2 in the order of the names, unless there is only one name
+        # x = 1, y = 2 is compared with 1, 2 in the order of the names, unless it is one name, or roots'
         one_sided = sorted(map(len, names)) == [0, len(gold.parts)]
-        if one_sided and len(set(names[0] or names[1])) > 1:
-            return _ordered(gold.parts, answer.parts, algebra)
+        roots = not names[0] and all(re.fullmatch(r"x_\{?\d\}?", name or "") for name in names[1])
+        if one_sided and not roots and len(set(names[0] or names[1])) > 1:
+            return _ordered(gold.parts, _sorted(answer.parts), algebra)
         return _unordered(gold.parts, answer.parts, algebra)
     named = gold.kind == "list" and answer.kind == "tuple" and all(p.kind == "equation" for p in gold.parts)
     if named or (gold.kind == "tuple" and answer.kind in ("tuple", "list")):  # a list: the brackets were left out
-        return _ordered(gold.parts, answer.parts, algebra)
+        return _ordered(gold.parts, _sorted(answer.parts), algebra)
     return {gold.kind, answer.kind} == {"set", "expression"} and algebra(gold.latex, answer.latex)
 
 
@@ -227,6 +252,8 @@ def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
 
 def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
     """Compare two equations, or a named value with the value alone."""
+    if (point := _point(gold, answer)) is not None:
+        return same(gold, point, algebra)
     if gold.kind == answer.kind:
         if gold.name and answer.name and _same_name(gold.name, answer.name):
             if same(gold.parts[0], answer.parts[0], algebra):
@@ -241,6 +268,20 @@ def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
         and gold.kind != "relation"
         and same(gold, answer.parts[0], algebra)
     )
+
+
+def _point(gold: Form, answer: Form) -> Form | None:
+    """Return the point that an answer (y,x) = (8,5) names, in the order of the gold's names, or else of x, y and z."""
+    if answer.kind != "equation" or answer.name is None or answer.parts[0].kind != "tuple":
+        return None
+    names, parts = answer.name.strip("()").split(","), answer.parts[0].parts
+    listed = gold.kind == "list"
+    known = [part.name for part in gold.parts] if listed else (gold.name or "(x,y,z)").strip("()").split(",")
+    if len(names) != len(parts) or not set(names) <= set(known):
+        return None
+    ordered = sorted(zip(names, parts, strict=True), key=lambda pair: known.index(pair[0]))
+    latex = ",".join(part.latex for _, part in ordered)
+    return replace(answer.parts[0], text=f"({latex})", parts=tuple(part for _, part in ordered))
 
 
 def _same_name(a: str, b: str) -> bool:
@@ -291,7 +332,8 @@ def _bounds(form: Form) -> Bounds | None:
         return None
     low, high = forms.scalar(r"-\infty"), forms.scalar(r"\infty")
     if len(parts) == 3:
-        if _variable(form) is None:
+        ends = parts[0].number, parts[2].number
+        if _variable(form) is None or (ends[0] and ends[1] and ends[0].value > ends[1].value):
             return None
         return parts[0], operators[0] == r"\le", parts[2], operators[1] == r"\le"
     if _is_variable(parts[0]) and not _is_variable(parts[1]):
@@ -302,7 +344,7 @@ def _bounds(form: Form) -> Bounds | None:
 
 
 def _is_variable(form: Form) -> bool:
-    return form.kind in ("expression", "choice", "text") and re.fullmatch(r"[a-zA-Z](?:_\w)?", form.latex) is not None
+    return form.kind in ("expression", "choice", "text") and re.fullmatch(forms.VARIABLE, form.latex) is not None
 
 
 def _variable(form: Form) -> str | None:

@@ -12,13 +12,16 @@ LOOK = 60  #: This much before and behind the box is looked at, however long the
 _BEFORE = re.compile(
     r"(?:[-\u221a\u2260\u2264\u2265\u00b1\u00d7\u00f7\u00b7\u2212]|[\d})]/|(?:^|[\s$(])\d+"
     r"|(?:(?:^|[\s$(])[a-zA-Z]|[\d})])\s*[<>]\s*"
-    r"|\\(?:not\s*=|(?:neq?|leq?|geq?|lt|gt|pm|sqrt|cdot|times)(?![a-zA-Z]))\s*|=\s*[-\u2212]\s*|\d[+*]|(?:\bnot|n['\u2019]t)\s[$*(\[{\s]*)\Z"
+    r"|\\(?:not\s*=|(?:neq?|leq?|geq?|lt|gt|pm|sqrt|cdot|times|pi|log|ln|sin|cos|tan)(?![a-zA-Z]))\s*"
+    r"|=\s*[-\u2212]\s*|\d[+*]|(?:\bnot|n['\u2019]t)\s[$*(\[{\s]*)\Z"
 )
 _AFTER = re.compile(
     r"\d|\^(?!\s*\{?\s*(?:\\circ|\\prime|\\degree|\u00b0|o\b|\\text|\\mathrm|st\b|nd\b|rd\b|th\b))|[-+*/\u00d7\u00f7\u00b7\u2212]\d"
-    r"|\s*\\(?:cdot|times|div|pm)(?![a-zA-Z])\s*(?:\d|\\pi|\\sqrt|\\frac)"
-    r"|[\s$*\\)\]]*(?:(?:thousand|million|billion|trillion)\b"
-    r"|(?:is|was)\s+(?:wrong|incorrect|not\s+(?:right|correct|the\s+answer))\b|\((?:wrong|incorrect)\))"
+    r"|\s*(?:\\(?:cdot|times|div|pm)(?![a-zA-Z])\s*(?:\d|\\frac)"
+    r"|(?:\\(?:cdot|times|div|pm)\s*)?\\(?:pi|sqrt)(?![a-zA-Z]))"
+    r"|[xyn](?![a-zA-Z])"
+    r"|[\s$*\\)\]]*(?:text\s?\{\s*)?(?:(?:thousand|million|billion|trillion)\b"
+    r"|(?:is|was)\s+(?:wrong|incorrect|false|rejected|not\s+(?:right|correct|the\s+answer))\b|\((?:wrong|incorrect)\))"
 )
 _OPERAND = re.compile(r"(?:\\(?:[dtc]?frac(?:\s*\{[^{}]*\})?|sqrt(?:\s*\[[^\[\]]*\])?)|\^)\s*\Z")
 

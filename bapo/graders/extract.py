@@ -20,7 +20,7 @@ _JOINT = re.compile(
 _LINKED = re.compile(_LINK)
 #: Words and signs between two boxes that offer both, whatever else stands there.
 _OFFERED = re.compile(
-    r"^\W*or\b|\bor\W*$|\b(?:versus|vs|alternat\w+|could|might|maybe|perhaps|possibly)\b"
+    r"^\W*or\b|\bor\W*$|\bas well as\b|\\(?:lor|vee)\b|\b(?:versus|vs|alternat\w+|could|might|maybe|perhaps|possibly)\b"
     r"|^[\s$]*[|/][\s$]*$|^[\s$]*if\b[^,;.]*[,;]",
     re.IGNORECASE,
 )

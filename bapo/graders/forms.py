@@ -20,33 +20,45 @@ _NAME = re.compile(
     r"(?:(?:m|\\text\{\s*m\s*\}|\\#)\s*)?"
     r"(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|widehat|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
     r"(?:\\angle\s*\{?\s*\d+\s*\}?|\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,11}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"
-    r"(?:\s*_\s*(?:\{[^{}]*\}|\w))?(?:\s*\^\s*(?:\{\s*(?:\*|\\cdot|\\prime|[-'\d\\a-z]+)\s*\}|\*|\\cdot|'))?"
+    r"(?:\s*_\s*(?:\{[^{}]*\}|\w))?"
+    r"(?:\s*\^\s*(?:\{\s*(?:\*|'+|\\(?:cdot|prime|circ|star|dagger|top)|th|st|nd|rd)\s*\}|\*|\\cdot|')"
+    r"|(?<=[A-Zfgh])\s*\^\s*\{\s*(?:-1|[a-z]+|\d+(?=\s*\}\s*\())\s*\})?"
     r"(?:\s*\\circ\s*[a-z])?"
-    r"(?:\s*[(\[](?:[^()\[\]]|\((?:[^()]|\([^()]*\))*\)){0,40}[)\]])?"
+    r"(?:\s*[(\[](?:[^()\[\]]|\((?:[^()]|\([^()]*\))*\)){0,40}[)\]])?(?:\s*\\pmod\{\w+\})?"
 )
+#: A letter and a bracket that holds it again, x(x-1), is no function of it.
+_PRODUCT = re.compile(r"([a-zA-Z])\s*\((?=.*(?<![a-zA-Z\\])\1(?![a-zA-Z(]))")
+#: Left sides with a letter that _has_letters does not see.
+_MULTIPLE = re.compile(r"\d*\s*\\(?:alpha|beta|gamma|delta|theta|lambda|mu|omega|sigma|rho|tau)\s*(?:\^\s*\{.+\})?")
 #: Left sides that ask for a value of several unknowns: m+n, xy, a/b, AB^2, but not 2x+y. Powers are of digits.
-_SEVERAL = re.compile(r"(?:[a-zA-Z\s+\-()\[\]{}|]|\^\s*(?:\d|\{\s*\d\s*\})|\\(?:frac|cdot)(?![a-zA-Z]))+")
+_SEVERAL = re.compile(
+    r"(?:[a-zA-Z\s+\-()\[\]{}|]|\^\s*(?:\d|\{\s*\d\s*\})"
+    r"|_\s*(?:\w|\{\s*\w+\s*\})|\\(?:frac|cdot|ldots|triangle)(?![a-zA-Z]))+"
+)
 _CONSTANTS = (r"\pi", "e", r"\phi", r"\varphi")
 #: Operators whose result stands on the right of an equation.
 _EVALUATED = re.compile(
     r"\\(?:lim|sum|prod|int|max|min|sup|gcd|det|dim|deg|log|ln|sin|cos|tan|Pr|mathbb\s*\{?[EP])(?![a-z])"
 )
+_CONGRUENCE = re.compile(r"([^=]+?)\s*\\equiv\s*([^=]+?)\s*(\\pmod\{\w+\})")
 #: A side of an equation that is arithmetic.
 _ARITHMETIC = re.compile(r"(?=.*\d)(?:[\d\s.+\-/^(){}|!]|\\(?:cdot|div|frac|sqrt|pi)(?![a-zA-Z]))+")
 _MATRIX = re.compile(r"\\begin\{([pbBvV]?)(?:matrix|smallmatrix)\}(.*)\\end\{\1(?:matrix|smallmatrix)\}", re.DOTALL)
 _ARRAY = re.compile(r"([(\[])\s*\\begin\{(array|matrix)\}(?:\{[lcr|\s]*\})?(.*)\\end\{\2\}\s*([)\]])", re.DOTALL)
 _RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|<|>")
-_MEMBER = re.compile(r"^\s*[a-zA-Z](?:_\{?\w\}?)?\s*\\in(?![a-zA-Z])")
+VARIABLE = r"(?:[a-zA-Z]|\\(?:alpha|beta|gamma|theta|lambda|mu|omega)(?![a-zA-Z]))(?:_\{?\w\}?)?"
+_MEMBER = re.compile(rf"^\s*{VARIABLE}\s*\\in(?![a-zA-Z])")
 _CHOICE = re.compile(r"\(?\s*(?:\\text\{\s*)?\(?\s*([A-Ja-j])\s*\)?\s*\}?\s*\)?")
 _LABELLED_CHOICE = re.compile(r"(?:\(\s*([A-J])\s*\)(?:\s+|(?=[^(\s]))|([A-J])\s*[.:]\s*(?=[^=]*$))(\S.*)", re.DOTALL)
 #: a capital by itself, such as the letter of another choice
 _CAPITAL = re.compile(r"(?<![\w\\])[A-J](?!\w)")
 _CONDITION = r"[a-zA-Z]\s*(?:(?:\\(?:in|ge|le|ne)(?![a-z])|[<>=])\s*[\w\\{}^+*-]{1,25}|\\text\{[^{}]*\})?"
-#: Leaves the value alone of an answer that says more: words or the letter of a choice in front, conditions behind.
+#: Leaves the value alone of an answer that says more: words or the letter of a choice in front.
 _alone = rules(
     (
         "text",  # one word right in front of a value, or words in front of a bracket, may be an operator
-        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|\bof\s*\}}|\b{APPLIED}\s*\}}(?!\s*[:=])))(?:[^{{}}]*(?:\b(?:is|are)\s*|:\s*)\}}|[^{{}}]*\}}\s*[:=]"
+        rf"^\\text\{{(?![^{{}}]*(?:{units.CHANGED.pattern}|{units.DENIED}\}}|\bof\s*\}}|\b{APPLIED}\s*\}}(?!\s*[:=])))"
+        r"(?:[^{}]*(?:\b(?:is|are)\s*|:\s*)\}|[^{}]*\}\s*[:=]"
         r"|[^{}]*(?:[^\W\d_]{2}\s+(?:\w[^{}]*)?|[\u4e00-\u9fff])\}(?!\s*[(\[]))\s*[:=]?\s*(?![_^:=])(?=[^\s,;])",
         "",
     ),
@@ -56,12 +68,16 @@ _alone = rules(
         "",
     ),
     ("text", r"^\\text\{(?![^{}]*\b[A-J]\b[^{}]*\b[A-J]\b)[^{}]*[^{}\s][\s:]+\(?([A-J])\)?\s*\}$", r"\\text{\1}"),
-    (
-        "",
-        rf"\s*(?:,?\s*\(?(?:\\text\{{\s*(?:for|where|with|at)\b[^{{}}]*\}}|\\forall)\s*(?:{_CONDITION})?\)?"
-        r"|\([a-zA-Z]=[\w-]+\)|,\s*[a-zA-Z]\s*\\in\s*\\mathbb\{[A-Z]\})$",
-        "",
-    ),
+)
+#: A condition behind a value.
+_BEHIND = re.compile(
+    rf"\s*(?:,?\s*\(?(?:\\text\{{\s*(?:for|where|with|at)\b[^{{}}]*\}}|\\forall)\s*(?:{_CONDITION})?\)?"
+    r"|\([a-zA-Z]=[\w-]+\)|,\s*[a-zA-Z]\s*\\in\s*\\mathbb\{[A-Z]\})$"
+)
+#: What a condition says that leaves less of a range, and less of a function unless it is said of all.
+_FEWER = re.compile(r"\\mathbb\{[NQZ]\}|\b(?:integer|natural|whole|rational|prime|(?:odd|even)\b)", re.IGNORECASE)
+_SOME = re.compile(
+    rf"^(?!.*(?:\b(?:all|every|any|each)\b|\\forall)).*(?:[<>=]|\\[lg]e(?![a-z])|{_FEWER.pattern})", re.IGNORECASE
 )
 #: Plain words in front of a value or a letter, which are then read as in \text{}.
 _PREFACE = re.compile(
@@ -71,7 +87,8 @@ _PREFACE = re.compile(
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d.,])")
 _DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
-_TIME = re.compile(r"\d{1,2}:\d{2}")
+#: What is a time of day, and what may be one or a ratio, because minutes are said in fives.
+_TIME, TIME = re.compile(r"\d{1,2}:0\d"), re.compile(r"\d{1,2}:[0-5][05]")
 
 
 class Unreadable(Exception):
@@ -87,7 +104,8 @@ class Form:
     text: str  # for comparing as text
     parts: tuple[Form, ...] = ()  # of lists and so on, row by row for a matrix; the right side of an equation
     number: numbers.Value | None = None
-    name: str | None = None  # the left side of an equation, if it is a name; "time" of a ratio, "letter" of a choice
+    #: the left side of an equation, if it is a name; "time" of a ratio, "letter" of a choice, "comma" of a decimal
+    name: str | None = None
     brackets: str = ""  # of an interval or tuple
     columns: int = 0  # of a matrix
     operators: tuple[str, ...] = ()  # of a relation, between its parts
@@ -111,11 +129,29 @@ def read(text: str) -> Form:
         return _form("text", latex)
     if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH or latex.count(r"\{") > MAX_PARTS:
         raise Unreadable("too deep or unbalanced")
-    form, alone = _whole(latex), latex if units.doubtful(latex) else _alone(_PREFACE.sub(r"\\text{\g<0>}", latex))
+    form, alone = _whole(latex), latex if units.doubtful(latex) else _without_words(latex)
     if alone != latex:
         with contextlib.suppress(Unreadable):
             form = replace(form, alone=_whole(alone))
     return form
+
+
+def _without_words(latex: str) -> str:
+    """Return the value alone, without a condition behind it unless that makes another set or function of it."""
+    if "=" in latex and units.ALTERED.search(unwrapped(latex.partition("=")[0])):
+        return latex
+    value = _alone(_PREFACE.sub(r"\\text{\g<0>}", latex))
+    match = _BEHIND.search(value)
+    if match is None:
+        return value
+    condition, value = unwrapped(match[0]), value[: match.start()]
+    last = re.sub(r"\\[a-zA-Z]+", " ", value.rpartition("=")[2]).strip()
+    letters = set(re.findall(r"(?<![a-zA-Z\\])[b-zA-Z](?![a-zA-Z{])", condition))
+    of_value, real = letters & set(last), letters & set("txyz")
+    ranged = _RELATION.search(value) or re.fullmatch(r"[(\[].*[)\]]", last)
+    if ranged and (real or not of_value) and _FEWER.search(condition):
+        return latex
+    return latex if of_value & real and _SOME.search(condition) else value
 
 
 def _form(kind: str, latex: str, **more: object) -> Form:
@@ -142,8 +178,10 @@ def _whole(latex: str) -> Form:
     body, unit = units.split(latex)
     if body != latex and (number := numbers.read(body)) is not None:
         return _form("number", body, number=number, unit=unit)
+    if united != latex and "," not in united:  # 1,234\pi
+        return replace(whole, other=_part(united))
     if _DECIMAL_COMMA.fullmatch(latex):
-        return replace(whole, other=scalar(latex.replace(",", ".")))
+        return replace(whole, other=replace(scalar(latex.replace(",", ".")), name="comma"))
     return whole
 
 
@@ -181,6 +219,8 @@ def _part(latex: str) -> Form:
     latex = latex.rstrip(".,;: ")
     if not latex:
         raise Unreadable("empty")
+    if latex == r"\ldots":  # a list that goes on
+        return _form("text", latex)
     if match := _CHOICE.fullmatch(latex):
         letter = match[1]
         if letter.isupper() or "(" in latex or "\\text" in latex:
@@ -252,13 +292,15 @@ def _bracketed(latex: str) -> Form | None:
 
 
 def _equation(latex: str) -> Form | None:
+    if r"\equiv" in latex and (match := _CONGRUENCE.fullmatch(latex)) and _is_name(match[1]):
+        return _form("equation", latex, parts=(_whole(match[2]),), name=compact(match[1] + match[3]))
     sides = [side.strip() for side in split(latex, "=")]
     if len(sides) < 2 or not all(sides):
         return None
     if _RELATION.search(latex):
         return None
     left, last = sides[0], sides[-1]
-    if len(sides) > 2 or not _has_letters(left):
+    if len(sides) > 2 or not (_has_letters(left) or _MULTIPLE.fullmatch(left)):
         # in a chain, or in arithmetic that is worked out, the last side is the answer
         if _is_name(left):
             # steps may be rounded, in other units or percent; two whole numbers are two answers
@@ -288,14 +330,18 @@ def _is_name(latex: str) -> bool:
         return all(_is_name(piece) for piece in text.split(":"))
     bare = re.sub(r"\\(?:text|vec)\{[^{}]*\}", "", text)
     worded = bare != text and not units.CHANGED.search(text) and re.fullmatch(r"[a-zA-Z_\s{}']*(?:\\cdot)?\s*", bare)
-    return len(text) <= 80 and not units.doubtful(text) and bool(worded or _NAME.fullmatch(text))
+    if len(text) > 80 or units.doubtful(text) or not (worded or _NAME.fullmatch(text)):
+        return False
+    return _PRODUCT.match(text) is None and units.ALTERED.search(unwrapped(text)) is None
 
 
 def several(equation: str) -> bool:
     """Return whether one "=" stands behind two or more unknowns, so that the right side may be what was asked for."""
     left, _, right = equation.partition("=")
-    letters = set(re.sub(r"\\[a-zA-Z]+", "", left)) & set("abcdfghjklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    return len(letters) > 1 and "=" not in right and len(left) <= 80 and _SEVERAL.fullmatch(left) is not None
+    letters = set(re.findall(r"[a-df-hj-zA-Z](?:_\s*\{?\s*\w+)?", re.sub(r"\\[a-zA-Z]+", "", left)))
+    if len(letters) < 2 or "=" in right or len(left) > 80 or not _SEVERAL.fullmatch(left):
+        return False
+    return units.ALTERED.search(left) is None
 
 
 def _relation(latex: str) -> Form | None:
@@ -305,7 +351,10 @@ def _relation(latex: str) -> Form | None:
     sides = [side.strip() for side in _RELATION.split(latex)]
     if not all(sides) or len(sides) > 3:
         return _form("expression", latex)
-    return _form("relation", latex, parts=tuple(scalar(side) for side in sides), operators=operators)
+    parts = tuple(scalar(side) for side in sides)
+    if any(part.unit and _FEWER.search(part.unit) for part in parts):  # "x > 2, where x is an integer"
+        return _form("text", latex)
+    return _form("relation", latex, parts=parts, operators=operators)
 
 
 def scalar(latex: str) -> Form:
@@ -320,7 +369,8 @@ def scalar(latex: str) -> Form:
     if ":" in latex and "\\text" not in latex:
         parts = [piece.strip() for piece in latex.split(":")]
         if all(parts):
-            return _form("ratio", latex, parts=tuple(scalar(p) for p in parts), name=_TIME.fullmatch(latex) and "time")
+            name = "time" if _TIME.fullmatch(compact(latex)) else None
+            return _form("ratio", latex, parts=tuple(scalar(p) for p in parts), name=name)
     text = plain_words(latex)
     if text is not None:
         return Form("text", latex, text)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from bapo.errors import UserError
-from bapo.graders import compare, forms, numbers, pool, size
+from bapo.graders import compare, forms, numbers, pool, size, units
 from bapo.graders.extract import TouchedBox, last_boxes
 from bapo.graders.normalise import closed, compact, normalise
 from bapo.graders.verdict import (
@@ -47,12 +47,24 @@ def grade(response: str, golds: Sequence[str]) -> Verdict:
         if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
             return verdict
         for gold in golds:
-            alone = [judge(box, (gold,)) for box in boxes]
-            if all(v.correct for v in alone):
+            reasons = _alone(boxes, gold)
+            if not any(reasons):
                 return RIGHT
-            if all(v.correct or v.reason == OVERLOADED for v in alone):
+            if reasons[-1] in ("", OVERLOADED):
                 verdict = _OVERLOADED  # it may be right
+            elif reasons[-1] == TIME_LIMIT:
+                verdict = Verdict(False, False, TIME_LIMIT)  # for pool.one_batch, which counts them
         return verdict
+
+
+def _alone(boxes: Sequence[str], gold: str) -> list[str]:
+    """Return the reasons of boxes that are graded one by one, up to the first that is not the gold."""
+    reasons = []
+    for box in boxes:
+        reasons.append(judge(box, (gold,)).reason)
+        if reasons[-1] not in ("", OVERLOADED):
+            break
+    return reasons
 
 
 def judge(answer: str, golds: Sequence[str]) -> Verdict:
@@ -115,6 +127,8 @@ def outcome_of(gold: str, answer: str) -> str:
     if form is None or right is None:
         same = compact(normalise(gold)) == compact(normalise(answer))
         return EQUAL if same else UNREADABLE if form is None else DIFFERENT
+    if (marks := units.marks(gold)) and (others := units.marks(answer)) and not marks & others:
+        return DIFFERENT
     if len(form.latex) > forms.MAX_LENGTH:
         return EQUAL if form.text == right.text else TOO_LONG
     try:

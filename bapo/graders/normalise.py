@@ -23,7 +23,7 @@ _TABLE = (
     {0xFEE0 + sign: sign for sign in range(0x21, 0x7F)}  # the full-width forms of ASCII
     | str.maketrans("−–—﹣‐‑÷∕⁄º˚∘。、′‘’\u00a0\u2009\u202f\u3000", "------///°°°.,'''    ")
     | str.maketrans({sign: rf"\{name} " for sign, name in re.findall(r"(\S) (\S+)", _COMMANDS)})
-    | str.maketrans(_FRACTIONS | {"ℝ": r"\mathbb{R}"})
+    | str.maketrans(_FRACTIONS | {"ℝ": r"\mathbb{R}", "…": "...", "⋯": r"\ldots "})
 )
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
@@ -35,23 +35,27 @@ _RENAMED_TEXT = r"""
     \dfrac \frac \tfrac \frac \cfrac \frac \dbinom \binom \tbinom \binom \leqslant \le \leq \le <= \le =< \le
     \geqslant \ge \geq \ge >= \ge \neq \ne != \ne \lt < \gt > &lt; < &gt; > \times \cdot \ast \cdot \cdotp \cdot * \cdot
     ** ^ \thickapprox \approx \simeq \approx \varnothing \emptyset \O \emptyset \setminus \backslash \Reals \mathbb{R}
-    \nicefrac \frac \sfrac \frac \overarc \widehat \wideparen \widehat \degree ° \textdegree °
+    \nicefrac \frac \sfrac \frac \colon : \overarc \widehat \wideparen \widehat \degree ° \textdegree °
 """
 _DRESSING = r"""
     \displaystyle \textstyle \limits \nolimits \strut \allowbreak \mathstrut \hfill \noindent \boldsymbol \bm \pmb
     \underline \ensuremath \bfseries \itshape \tiny \small \normalsize \large \Large \LARGE \huge \Huge \boxed \fbox
+    \scriptstyle \enspace \enskip \notag \nonumber \uline \hl \smash \underbrace \overbrace \framebox \makebox
     \quad \qquad \checkmark \thinspace \medspace \thickspace \sf \euro \pounds \textdollar \mathdollar
 """
 _RENAMED = {old: f"{new} " for old, new in re.findall(r"(\S+) (\S+)", " ".join(_RENAMED_TEXT.split()))} | dict.fromkeys(
     _DRESSING.split(), " "
 )
 _FONT = (
-    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|[mh]box|emph|math(?:rm|bf|it|sf|tt)|bold|si|operatorname\*?|rm|bf|it|sf|tt)"
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt|sc|sl|up|md)?|[mh]box|emph|math(?:rm|bf|it|sf|tt|normal)|bold|si"
+    r"|operatorname\*?|rm|bf|it|sf|tt)"
 )
 _GROUP = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _FUNCTIONS = r"(?:arc)?(?:sin|cos|tan)|cot|csc|ln|log"
 _CALLED = r"sec|exp|min|max|gcd|lcm|det"  #: also words or units: functions only before a bracket
 _GREEK = r"alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|sigma|rho|tau|pi"
+#: what a command without braces takes
+_TOKEN = rf"[a-zA-Z\d]|\\(?:{_GREEK})(?![a-zA-Z])"
 #: What makes a text wrapper hold more than words: numbers (not the powers of units), relations, operators.
 _FORMULA = re.compile(r"(?<![\^\d])(?<!\^-)\d|[=<>+*\\|]")
 _WORD = r"(?<![\\^\w])[^\W\d_](?:\.?[^\W\d_])+"
@@ -73,11 +77,19 @@ _JOIN = re.compile(r"\b(?:and|or)\b")
 def _text(match: re.Match[str]) -> str:
     """Write a font's or a text's group with only its words in \\text{}: "13 cm" is 13 and a unit, "A or D" a list."""
     inside = match[1]
+    if re.fullmatch(_FUNCTIONS, inside.strip()):
+        return rf"\{inside.strip()} "
     rest = _JOIN.sub(",", inside)
     listed = ("," in rest.strip(" ,") or rest.count("(") > 1) and not re.search(_WORD, rest)
     if not listed and not _FORMULA.search(inside):
         return rf"\text{{{inside}}}"
     return _PHRASE.sub(r"\\text{\g<0>}", inside)
+
+
+def _money(match: re.Match[str]) -> str:
+    """Take out a sign of money, but keep 5$6 from being a number."""
+    text, start, end = match.string, *match.span()
+    return " " if text[start - 1 : start].isdigit() and text[end : end + 1].isdigit() else ""
 
 
 def _lines(match: re.Match[str]) -> str:
@@ -107,12 +119,14 @@ _respell = rules(
     ("~~", r"(?<![\w})\s~])~~(?=[^\s~])([^~]*[^\s~])~~|^~~(?=[^\s~])([^~]*[^\s~])~~", r"\\cancel{\1\2}"),
     ("‰", r"(\d+(?:\.\d+)?)\s*‰", r"\\frac{\1}{1000}"),
     ("align", r"\\begin\{(?:aligned|align\*?)\}((?:(?!\\begin).)*?)\\end\{(?:aligned|align\*?)\}", _lines),
+    ("{cases}", r"\\begin\{cases\}((?:(?!\\begin)[^&])*?)\\end\{cases\}", _lines),
     ("\\tag", r"\\tag\*?\s*\{[^{}]*\}", ""),
     ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
     ("log", r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})", r"\\ln "),
     ("\\", r"^[\s$]*\\(?:therefore|implies|Rightarrow|Longrightarrow|to)(?![a-zA-Z])", ""),
-    ("dots", r",?\s*\\l?dots", r"\\ldots "),
-    ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", ""),
+    ("dots", r"\\[lc]?dots[bcmio]?(?![a-zA-Z])", r"\\ldots "),
+    ("...", r"(\.\d+)\.{3,}|(?<=[,+])\s*\.{3,}|\.{3,}(?=[\s,]*[\w+])", lambda dots: dots[1] or r"\ldots "),
+    ("", r"\\\$|(?<!\\)\$|[€£¥]|(?<![a-zA-Z])USD\s*", _money),
     ("box", r"\\+(?:boxed|fbox)\s*" + _GROUP, r"\1"),
     ("\\", r"(?<!\\)\\[()\[\]]", " "),
     (r"\!", r",\s*\\!\s*(?=\d{3}(?!\d))", ","),
@@ -128,14 +142,15 @@ _respell = rules(
     ("", r"\\[a-zA-Z]+|(?<!\\)\\\||&[lg]t;|[<>!]=|=<|\*\*?", lambda sign: _RENAMED.get(sign[0], sign[0])),
     ("not", r"\\not\s*=", r"\\ne "),
     ("not", r"\\not(?![a-zA-Z])", r"\\text{ not }"),
-    ("{", rf"(?:{_FONT}\s*)?\{{\s*([,/])\s*\}}", r"\1"),
+    ("{", rf"(?:{_FONT}\s*)?\{{\s*([.,/:])\s*\}}", r"\1"),
     ("sim", r"(?<![\d\s])\s*\\sim(?=\s*\d)", r"\\approx"),
-    ("^", r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z])|°)", "°"),
+    ("^", r"(?:\{\s*\})?\s*\^\s*(?:\{\s*(?:\{\s*\\circ\s*\}|\\circ|°)\s*\}|\\circ(?![a-zA-Z])|°)", "°"),
+    ("°", r"(?<=\d)\s*\{\s*°\s*\}", "°"),
     ("op", rf"\\(?:operatorname|mathop)\*?\s*\{{\s*({_FUNCTIONS}|{_CALLED})\s*\}}", r"\\\1 "),
     ("^{-", r"(?<=[a-zA-Z])\^\{(-\d)\}(?=[^{}$]*\})", r"^\1"),  # of units in a group; others get their braces again
     ("{", _FONT + r"\s*(?=\{[^{}]*(?<!\^)\{)", ""),
     ("{", _FONT + r"\s*" + _GROUP, _text),
-    ("", r"\\text\{\s*\\?(?:%|per\s?cent(?:age)?|pct)\s*\}|\\%", "%"),
+    ("\\", r"\\text\{\s*\\?(?:%|per\s?cent(?:age)?|pct)\s*\}|\\%", "%"),
     ("p", r"(?<=[\d}])\s*(?:per\s?cent(?:age)?|pct)\b", "%"),
     (")", r"(?<=[\d}])\s+\(\s*([a-z]{3,}(?:\s[a-z]{3,}){0,2})\s*\)$", r"\\text{ \1}"),
     ("", r"(?<=[\d}])\s*(?:\\text\{\s*degrees?\s*\}|degrees?\b|度)", "°"),
@@ -165,8 +180,15 @@ _respell_formula = rules(
     # math-verify reads e-notation as Euler's number
     ("", r"(?<![a-zA-Z\d.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,5})(?![\da-zA-Z.])", r"\1\\cdot 10^{\2}"),
     # \frac12, \frac1{2}, \frac{1}2, \sqrt2, \sqrt x, x^12 stays as TeX reads it
-    ("\\", r"\\(frac|sqrt|dot|hat|vec|bar|mathbb)\s*([a-zA-Z\d])", r"\\\1{\2}"),
-    ("frac", r"(\\frac\s*\{[^{}]*\})\s*([a-zA-Z\d])", r"\1{\2}"),
+    ("\\", rf"\\(frac|sqrt|dot|hat|vec|bar|mathbb)\s*({_TOKEN})", r"\\\1{\2}"),
+    ("frac", rf"(\\frac\s*\{{[^{{}}]*\}})\s*({_TOKEN})", r"\1{\2}"),
+    ("sqrt", r"\\sqrt\s*(\\frac\s*\{[^{}]*\}\s*\{[^{}]*\})", r"\\sqrt{\1}"),
+    ("sqrt", rf"(\\sqrt\s*\[[^\[\]]*\])\s*({_TOKEN})", r"\1{\2}"),
+    (
+        ",",
+        r"((?:frac|sqrt|\})\s*\{\s*)(\d{1,3}(?:,\d{3})+)(?=\s*\})",
+        lambda number: number[1] + number[2].replace(",", ""),
+    ),
     # programs write roots and powers so
     ("sqrt", r"(?:\\|(?<![\\a-zA-Z]))sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     ("cbrt", r"(?<![\\a-zA-Z])cbrt\s*\(([^()]*)\)", r"\\sqrt[3]{\1}"),

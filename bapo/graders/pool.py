@@ -26,6 +26,7 @@ from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import ClassVar
 
 from bapo.errors import UserError
 from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, RIGHT, TIME_LIMIT, UNREADABLE, WRONG, Verdict
@@ -70,10 +71,11 @@ class Checker:
 class Pool:
     """Keeps at most ``workers`` checkers, each of which runs ``module``."""
 
+    refuses: ClassVar[bool] = False  #: of all pools, since a batch is of one task and counts what any of them says
+
     def __init__(self, workers: int = WORKERS, module: str = ALGEBRA) -> None:
         self.workers, self.wall_seconds, self.module = workers, WALL_SECONDS, module
         self.idle: list[Checker] = []
-        self.refuses = False
         self.forget()
 
     def forget(self) -> None:
@@ -107,13 +109,13 @@ class Pool:
 
         def counted(verdict: Verdict) -> Verdict:
             if verdict.reason == TIME_LIMIT and next(limits) >= HOPELESS:
-                self.refuses = True
+                Pool.refuses = True
             return verdict
 
         try:
             yield counted
         finally:
-            self.refuses = False
+            Pool.refuses = False
 
     def judge(self, gold: str, answer: str) -> str:
         """Return EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT (CPU time or memory), whatever the machine's load.

@@ -57,7 +57,7 @@ def _worked_out(match: re.Match[str]) -> str:
         factors = min(last, first - last) if others else first
         if factors >= FACTORIAL:
             raise OverflowError
-        if factors > 300:
+        if factors > 300 or factors * math.log10(max(first, 1)) > 1000:
             first = _CAP
         else:
             first = math.comb(first, last) if others else math.prod(range(first, 0, -max(sign.count("!"), 1)))

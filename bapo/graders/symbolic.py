@@ -23,9 +23,12 @@ from bapo.graders import compare, forms, numbers, units
 from bapo.graders.verdict import DIFFERENT, EQUAL, UNREADABLE
 
 if TYPE_CHECKING:
-    from sympy import Basic, Rational, Symbol
+    from sympy import Basic, Expr, Rational, Symbol
 
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
+#: Where floors and ceilings are compared, too, and only there in letters that stand for integers.
+_WHOLE = (*range(1, 13), 100, 101, 360)
+_INTEGERS = frozenset("ijklmnpqKMN")
 CPU_SECONDS = 1.4  #: for one check; then the kernel kills the process, however busy the machine is
 ADDRESS_SPACE = 1 << 30  #: bytes
 CHECKS = 2000  #: so that what sympy remembers stays small
@@ -51,6 +54,8 @@ _WARM = (
 #: Two numbers with nothing between them, the first perhaps the label of a choice; math-verify would multiply or join
 #: them.
 _BESIDE = re.compile(r"(?<![\^_\d.])\d+(?:\.\d+)?\s+\d|^\(\d+\)\s+\d")
+_MARKS = re.compile(r"[°%'\"]+|\^\s*\{?\s*'+\s*\}?")
+_COMMON = re.compile(r"\\(gcd|lcm)\s*\((?=[^()]*[a-zA-Z])([^(),]+),([^(),]+)\)")
 _COMPLEX_I = re.compile(r"(?<=[\d)}])i(?![a-zA-Z])")
 
 
@@ -75,7 +80,7 @@ def algebra(gold: str, answer: str) -> bool:
     from sympy import Basic, MatrixBase
     from sympy.logic.boolalg import BooleanAtom
 
-    if _BESIDE.search(answer):
+    if _BESIDE.search(_MARKS.sub(" ", answer)):
         raise forms.Unreadable("two numbers beside each other")
     b = parse(answer)
     if b is None:
@@ -108,6 +113,14 @@ def parse(latex: str) -> Basic | None:
     # lowercase_symbols: it would take R^2 - r^2 for zero.
     if units.TRIGONOMETRIC.search(latex):
         latex = re.sub(r"(\d+(?:\.\d+)?)\s*°", r"{\\frac{\1\\pi}{180}}", latex)
+    latex = re.sub(r"(\.\d+)\s*\\ldots", r"\1", latex)  # 0.333... is a decimal
+    if r"\ldots" in latex:
+        return None  # its grammar would leave out the terms that dots stand for
+    common = {f"Q_{{{int.from_bytes(match[0].encode())}}}": match for match in _COMMON.finditer(latex)}
+    for name, match in common.items():
+        latex = latex.replace(match[0], name)
+    # its grammar takes E for Euler's number
+    latex = re.sub(r"(?<![a-zA-Z\\])E\s*_\s*\{?\s*(\w)\s*\}?", lambda m: f"Q_{{{7000000 + ord(m[1])}}}", latex)
     text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "").replace(")(", r") \cdot (")
     text = re.sub(r"(?<=\\pi)\s*\(", r" \\cdot (", text)  # its grammar would take it for a function
     text = re.sub(r"_\s*\{?\s*\\(odot|oplus|star|ast)(?![a-zA-Z])\s*\}?", r"_{\1}", text)  # unknown to its grammar
@@ -126,9 +139,27 @@ def parse(latex: str) -> Basic | None:
     try:
         imaginary = {symbol.name for symbol in expression.free_symbols} == {"i"}  # where no other letter is
         names = {symbol: I if imaginary else Symbol(symbol.name, real=True) for symbol in expression.free_symbols}
+        for symbol in names:
+            if symbol.name in common:
+                function, a, b = common[symbol.name].groups()
+                divisor, product = _divisor()(parse(a), parse(b)), parse(f"({a})({b})")
+                names[symbol] = divisor if function == "gcd" else product / divisor
         return expression.xreplace(names)
     except (AttributeError, TypeError):
         return expression
+
+
+@lru_cache(maxsize=1)
+def _divisor() -> type[Expr]:
+    """Return the greatest common divisor as a function of two integers: sympy's takes letters for coprime."""
+    from sympy import Function, Integer, igcd
+
+    class Divisor(Function):
+        @classmethod
+        def eval(cls, a: Expr, b: Expr) -> Expr | None:
+            return Integer(igcd(a, b)) if a.is_Integer and b.is_Integer else None
+
+    return Divisor
 
 
 @lru_cache(maxsize=1)
@@ -164,7 +195,7 @@ def _numeric(a: Basic, b: Basic, decimals: tuple[int | None, int | None]) -> boo
 
     decimals: the significant digits of each that was written as one decimal.
     """
-    from sympy import Float, nsimplify
+    from sympy import Float, ceiling, floor, nsimplify
 
     symbols = sorted(a.free_symbols | b.free_symbols, key=lambda s: s.name)
     inexact = a.has(Float) or b.has(Float)
@@ -174,9 +205,16 @@ def _numeric(a: Basic, b: Basic, decimals: tuple[int | None, int | None]) -> boo
         return None
     if not symbols:
         return _constants(a, b, decimals, inexact)
+    stepped = (floor, ceiling, _divisor())
+    points = [{s: _sample(i, shift) for i, s in enumerate(symbols)} for shift in range(6)]
+    if a.has(*stepped) or b.has(*stepped):
+        whole = [{s: _whole(i, shift) for i, s in enumerate(symbols)} for shift in range(2 * len(_WHOLE))]
+        points = [
+            {s: (w if s.name[0] in _INTEGERS else p)[s] for s in symbols} for w, p in zip(whole, points, strict=False)
+        ]
+        points = list({tuple(point.values()): point for point in points + whole}.values())
     agreed = 0
-    for shift in range(6):
-        point = {s: _sample(i, shift) for i, s in enumerate(symbols)}
+    for point in points:
         verdict = _at(a, b, point, inexact)
         if verdict is False:
             return False
@@ -189,6 +227,10 @@ def _sample(index: int, shift: int) -> Rational:
 
     value = Rational(_SAMPLES[(index + 3 * shift) % len(_SAMPLES)]) + index // len(_SAMPLES) * 5
     return -value if shift >= 2 and (index + shift) % 2 == 0 else value
+
+
+def _whole(index: int, shift: int) -> int:
+    return _WHOLE[(shift + index * (3 + shift // len(_WHOLE))) % len(_WHOLE)]
 
 
 def _at(a: Basic, b: Basic, point: dict[Symbol, Rational], inexact: bool) -> bool | None:

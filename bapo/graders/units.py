@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from bapo.graders import numbers
@@ -36,7 +37,7 @@ _POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?"
 # a blank between two units must match in one way only: with two, a failing match takes exponential time
 _TAIL = re.compile(
     r"(?P<body>.*?[\d)}\]a-zA-Z%°!])\s*"
-    rf"(?P<unit>(?:(?:\\text\{{[^{{}}]*\}}|°\s*[CF](?![a-zA-Z])|°){_POWER}\s*(?:/\s*)?)+)$",
+    rf"(?P<unit>(?:(?:\\text\{{[^{{}}]*\}}|°\s*[CF](?![a-zA-Z])|°){_POWER}\s*(?:(?:/|\\cdot)\s*)?)+)$",
     re.DOTALL,
 )
 _PLAIN_UNIT = (
@@ -51,7 +52,8 @@ _ARC = re.compile(r"(-?[\d.]+)\s*(''?|\")")
 _PLAIN_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2}|[^\x00-\xff]")
 _AREA = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
-_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES |= {"dozen": 12, "doz": 12}
 _PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
 _PARTS |= {"eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000, "millionth": 10**6}
 _NUMERALS = (
@@ -70,7 +72,7 @@ _FIRST = re.compile(
 )
 #: Such words anywhere behind it ("5 out of seven"), and at the end ("5 in binary", but not "5 binary strings").
 _LATER = re.compile(rf"(?!one$)(?:{'|'.join(_NUMERALS.split())})|hundred|thousand|mille|[a-z]*illi(?:on|ard)s?")
-_LAST = re.compile(r"binary|octal|hex(?:adecimal)?|recurring|repeating")
+_LAST = re.compile(r"binary|octal|hex(?:adecimal)?|recurring|repeating|neg|imaginary")
 _CHANGED_TEXT = """
     twice thrice double triple square cube root log sin cos tan reciprocal inverse more less fewer greater larger
     smaller under above below within beyond up next times per
@@ -87,13 +89,17 @@ _LIMITS_TEXT = """
 """
 #: Words that deny what they stand behind. Those that are as often of what is counted, such as "failed", are none.
 _DENIED_TEXT = r"""
+    formerly negated undefined unverified
     abandoned bogus contradict(?:ed|ion|s)? crossed debunked denied dis(?:card|miss|prov|put|qualif|regard|agree)\w*
     doubtful dubious erroneous extraneous fails fals\w* faux flawed garbage ignored? implausible improper inaccura\w*
     incorr\w* inconsistent kein kidding mislead\w* mis(?:read|calculated|counted) nevermind nicht nonsense oops
     overruled placeholder provisional\w* questionable refute[ds]? reject\w* rescinded retract\w* revoked ruled scratch
     sorry speculat\w* spurious struck superseded tbc tbd tentative\w* typo unclear unfounded unprov\w* unreliable
-    unsolved unsound unsupported untenable unverified void withdrawn checking
-    un(?:confirmed|known|defined|determined|decided|resolved|specified|checked|tested|justified|realistic|trustworthy)
+    unsolved unsound unsupported untenable void withdrawn checking
+"""
+#: Words that make it vague or unknown what they stand behind.
+_VAGUE_TEXT = r"""
+    un(?:confirmed|known|determined|decided|resolved|specified|checked|tested|justified|realistic|trustworthy)
     ambig\w* indetermin\w* conjectur\w* hypothe\w* estimat\w* assum(?:ed|ing|ption) approx\w* circa about around todo
     fixme tba etc onwards? upwards? inverse reciprocal ish
 """
@@ -115,20 +121,31 @@ CHANGED = re.compile(
     _any(" ".join([_CHANGED_TEXT, _NUMERALS, *_OPERATORS, *_POWERS, *(f"{w}s?" for w in _SCALES | _PARTS)])),
     re.IGNORECASE,
 )
+_WHAT = r"\s+(?:of\s+)?(?:the\s+)?(?:answer|result|value|number|solution|it|that|this|[a-z])\W*$"
+#: Names of another value than the answer's: "twice x", "square of the answer", "x plus one".
+ALTERED = re.compile(
+    rf"^\W*(?:the\s+)?(?:(?:twice|thrice|double|triple|half|reciprocal|inverse)(?:{_WHAT}|\W*$)"
+    rf"|(?:third|quarter|square|cube|(?:square|cube)\s+root|log|logarithm|sine?|cosine?|tangent){_WHAT})"
+    rf"|{_any('squared cubed')}\W*$|{_any('plus minus times')}\s+(?:\d|{_any(_NUMERALS)})",
+    re.IGNORECASE,
+)
 _DOUBT = re.compile(
     _any(_HEDGES_TEXT + _LIMITS_TEXT) + r"|n['\u2019]t\b|[不非错误无没百千万亿半倍](?!米)", re.IGNORECASE
 )
 #: Behind a number, too, unless something is counted; and signs that are no words.
 _DENIAL = re.compile(
     rf"^(?!.*\b(?!(?:this|\w*wards)\W*$)(?:\w+[^su\W]s|people|men)\W*$)"
-    rf".*{_any(f'{_DENIED_TEXT} {_HEDGING}')}|{_any('fails')}|\boff by\b"
+    rf".*{_any(f'{_DENIED_TEXT} {_VAGUE_TEXT} {_HEDGING}')}|{_any('fails')}|\boff by\b"
     r"|^\W*[\^%#~&@✗✘❌-](?![^\W\d])",
     re.IGNORECASE,
 )
+#: Words that end with a denial deny what they stand in front of.
+DENIED = rf"(?i:{_any(_DENIED_TEXT)}(?:[\s-]+out)?)\W*"
 #: Doubts behind the letter of a choice, where the rest may be what is chosen: "not enough information".
 LABEL_DOUBT = re.compile(
-    _any(f"{_HEDGES_TEXT} right correct answer")
-    + r"|^\W*(?:not|is|refuted|discarded|disproved|(?:ruled|crossed|struck) out)\W*$",
+    _any(f"{_HEDGES_TEXT} right correct answer") + r"|^\W*(?:or|but)\b"
+    r"|^\W*(?:not|is|was|does|has|can(?:not)?|fails?|refuted|discarded|disproved|ruled|crossed|struck)"
+    r"(?:\W+(?:not|be|been|hold|work|out|false|untrue|ruled|crossed|struck|eliminated))*\W*$",
     re.IGNORECASE,
 )
 #: The unit of what is no number with a unit: words that do arithmetic.
@@ -236,6 +253,24 @@ def _product(words: str) -> str:
                 return ""
             powers[unit] = powers.get(unit, 0) + int(match[2] or 1) * (-1 if position else 1)
     return " ".join(sorted(unit if power == 1 else f"{unit}^{power}" for unit, power in powers.items()))
+
+
+#: Signs and words of money, percent and degrees. The first letters are looked at first, which is faster.
+_MARK = re.compile(
+    r"(?=[\\^€£¥¢%°dcepy])(?:(?P<dollar>\\\$|\\(?:text|math)dollar|\bdollars?\b)"
+    r"|(?P<euro>€|\\euro\b|\beuros?\b)"
+    r"|(?P<pound>£|\\pounds|\bpounds?\b)|(?P<yen>¥|\byen\b)|(?P<cent>¢|\bcents?\b)"
+    r"|(?P<percent>%|\bpercent\b)|(?P<degree>°|\^\s*\{?\s*\\circ|\bdegrees?\b))"
+)
+
+
+@lru_cache(maxsize=8192)
+def marks(text: str) -> frozenset[str]:
+    """Return what the numbers of a text that is not yet normalised are of: money of some kind, percent, degrees.
+
+    An answer may leave it out, which is why normalising does; it may not have another one in its place.
+    """
+    return frozenset(match.lastgroup or "" for match in _MARK.finditer(text))
 
 
 def same(a: str | None, b: str | None) -> bool:

@@ -84,6 +84,19 @@ def test_a_batch_stops_asking_of_algebra_whatever_was_seen_before(
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct  # the next batch begins anew
 
 
+def test_several_hopeless_boxes_cost_as_much_as_one_and_count_in_a_batch(
+    monkeypatch: pytest.MonkeyPatch, made: Pool
+) -> None:
+    monkeypatch.setattr(pool, "shared", lambda: made)
+    monkeypatch.setattr(pool, "HOPELESS", 1)
+    mathematics.outcome_of.cache_clear()
+    boxes = [boxed(HOPELESS.replace("90000", str(90000 + i))) for i in range(8)]
+    with made.one_batch() as counted:
+        assert counted(mathematics.grade(", ".join(boxes), ["8"])).reason == "time_limit"
+        assert made.kills <= 2 and made.refuses
+        assert Pool(module="bapo.tasks.reasoning_gym").judge("8", "8") == "time_limit"  # of another module
+
+
 @pytest.mark.parametrize("end", ["as after its last check", "killed by others"])
 def test_an_idle_checker_that_ended_gives_no_verdict(made: Pool, end: str) -> None:
     checker = made.idle[0]
