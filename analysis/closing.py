@@ -78,9 +78,10 @@ def published(home: Path, study: str) -> str:
     """Compare with the published run of a study; "" without one, or where ``home`` has none of its numbers."""
     folder = suite_folder() / "evidence" / home.name
     files = [file for file in folder.glob(f"{study}*.zip") if evidence.holds(file.stem, study)]
+    if not (files and (home / "studies" / f"{study}.json").exists()):
+        return ""
     with TemporaryDirectory() as unpacked, suppress(UserError):
         for file in files:
             evidence.unpack(file, Path(unpacked))
-        if files:
-            return f"Beside the published run, {compare.counted(compare.compare(Path(unpacked), home))}."
+        return f"Beside the published run, {compare.counted(compare.compare(Path(unpacked), home))}."
     return ""

@@ -264,7 +264,9 @@ def merged(studies: Sequence[StudyFile]) -> StudyFile:
     bases = {(base.task, base.model): base for study in reversed(studies) for base in study.bases}
     benchmarks = {task: names for study in reversed(studies) for task, names in study.benchmarks.items()}
     name, runs = " ".join(study.name for study in studies), tuple(cells.values())
-    return replace(studies[0], name=name, cells=runs, bases=tuple(bases.values()), benchmarks=benchmarks)
+    missing = tuple(dict.fromkeys(place for study in studies for place in study.missing))
+    shared = replace(studies[0], name=name, cells=runs, bases=tuple(bases.values()), benchmarks=benchmarks)
+    return replace(shared, missing=missing)
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:

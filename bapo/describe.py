@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,13 +97,17 @@ def _tuned_variants(study: Study) -> dict[str, dict[str, list[str]]]:
 
 
 def missing_runs(study: Study, methods: Sequence[str] = ()) -> list[str]:
-    """Return runs that a study with rules lacks, TASK/MODEL/METHOD/SEED, where it has fewer than its file asks for.
+    """Return runs that a study with rules lacks, TASK/MODEL/METHOD/SEED, where a row has fewer than its file asks for.
 
     Other seeds than the file's repeat a study, if they are as many. methods: what the settings put in the file's place.
     """
     planned = load_study(study.file.name, study.scale, methods)
-    fewer = max(0, len(planned.cells) - len(study.cells))
-    lacking = [cell for cell in planned.cells if cell not in study.cells][:fewer]
+    there = Counter(replace(cell, seed=0) for cell in study.cells)
+    asked = Counter(replace(cell, seed=0) for cell in planned.cells)
+    lacking: list[Cell] = []
+    for row, count in asked.items():
+        cells = [cell for cell in planned.cells if replace(cell, seed=0) == row and cell not in study.cells]
+        lacking += cells[: max(0, count - there[row])]
     return [f"{c.task}/{c.model}/{planned.method_of(c)}/seed{c.seed}" for c in lacking]
 
 

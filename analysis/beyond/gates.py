@@ -25,7 +25,7 @@ from analysis.page import Page, Table
 from analysis.products import GATES
 from analysis.results import BASE, Row
 from analysis.statistics import Estimate
-from analysis.study import Block, StudyFile, model_of
+from analysis.study import Block, StudyFile, model_of, workflow_command
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.validate import Part, matching, parse_yaml, read, wrong
@@ -454,8 +454,9 @@ def write(study: StudyFile, out: Path) -> list[Path]:
     """Write gates_STUDY.csv, .md and .tex. Raises UserError where the study lacks gates, or runs that they name."""
     if study.missing:
         models = dict.fromkeys("/".join(place.split("/")[:2]) for place in study.missing)
-        lacking = f"unpack the other portions too, with runs of {', '.join(models)}"
-        raise UserError(f"{study.name}: {study.share_of_runs}; gates are judged by all of them: {lacking}")
+        command = workflow_command([f"runs_{study.name}"], ())
+        cure = f"make those of {', '.join(models)} with `{command}`, or unpack them from evidence"
+        raise UserError(f"{study.name}: {study.share_of_runs}; gates are judged by all of them: {cure}")
     rules, rows, tables, introduction = registered(study.name), [], [], []
     groups: list[list[Block]] = [[block] for block in study.blocks]
     if rules.unit != "seed":

@@ -375,6 +375,9 @@ def _joined(home: Path, name: str) -> Path:
     and their runs, or hold a run that the study does not ask for.
     """
     folder = home / PORTIONS
+    for path in (home / "studies").glob("*.json"):
+        if _is_portion(path, name):  # version 1.0.0 wrote them beside the studies
+            path.rename(folder / path.name)
     parts = [read_json(path) for path in sorted(folder.glob("*.json")) if _is_portion(path, name)]
     of_portion = ("cells", "bases", "benchmarks", "missing")
     shared = [{key: value for key, value in part.items() if key not in of_portion} for part in parts]

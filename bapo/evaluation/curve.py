@@ -47,7 +47,7 @@ def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
     checkpoints = {0: pretrained.start_of(config), **kept_checkpoints(run, config.checkpoint.every)}
     digests = {step: checkpoint_digest(path, revision_of(config, path)) for step, path in checkpoints.items()}
     identity = identity_of_curve(config, digests, names)
-    previous = evaluation.finished_summary(folder, identity)
+    previous = evaluation.finished_summary(folder, identity, curve=True)
     if previous is not None:
         return previous
     with remade(folder, identity):

@@ -95,21 +95,22 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
 
 def require_split(config: Config, key: str, name: str) -> None:
     """Raise UserError naming the key where the data has no split ``name`` with problems to evaluate."""
-    allowed = [split for split in config.data.split_sizes if split not in ("base", "train")]
+    allowed = [split for split in config.data.split_sizes if split != "base"]
     if name not in allowed:
         raise UserError(f"{key}={name}: no such split; allowed: {', '.join(allowed)}")
 
 
-def finished_summary(folder: Path, identity: str) -> Json | None:
+def finished_summary(folder: Path, identity: str, curve: bool = False) -> Json | None:
     """Return the summary of a finished evaluation of this identity, or None.
 
-    Damaged files are deleted, after which the evaluation counts as unfinished. Raises UserError where the folder holds
-    a run, a base model or problems, which an evaluation would replace.
+    Damaged files are deleted, after which the evaluation counts as unfinished. curve: of a curve. Raises UserError
+    where the folder holds a run, a base model or problems, which an evaluation would replace, or the other kind of it.
     """
     summary = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else None
     of_run = any((folder / name).exists() for name in ("checkpoints", STEPS))
-    if of_run or (summary is not None and "benchmarks" not in summary):
-        raise UserError(f"{folder}: something else than an evaluation lies here; name another folder")
+    if of_run or (summary is not None and ("benchmarks" not in summary or ("steps" in summary) != curve)):
+        kind = "a curve" if curve else "an evaluation"
+        raise UserError(f"{folder}: something else than {kind} lies here; name another folder")
     if summary is None:
         return None
     if summary.get("identity") != identity:

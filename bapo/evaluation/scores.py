@@ -54,8 +54,9 @@ def summarise(frame: pd.DataFrame) -> Json:
         for _, rows in frame.groupby("problem_id", sort=False)
     ]
     means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
-    if "second_correct" in frame:
-        both = frame.dropna(subset="second_correct")  # what the machine was too busy to grade has no second verdict
+    # what the machine was too busy to grade has no second verdict
+    both = frame.dropna(subset="second_correct") if "second_correct" in frame else frame[:0]
+    if len(both):
         means["second_grader_disagreement"] = float((both["second_correct"] != both["correct"]).mean())
     return {
         "accuracy": means.pop("acc"),

@@ -25,7 +25,7 @@ from bapo.store.provenance import hardware
 from bapo.validate import Only, WhereSet, parse_yaml, plain
 
 #: parts of the identities below; one is raised when a change of the code changes what a configuration means
-REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1, "grader": 2}
+REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1, "grader": 3}
 
 
 def digest(content: object) -> str:

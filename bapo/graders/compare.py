@@ -160,6 +160,8 @@ def _letters(form: Form) -> str:
 def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
     """Compare by quotient (not times of day): a:b equals c:d, and what equals a/b."""
     clocks = [form.name == "time" or form.unit in ("?am", "?pm") for form in (gold, answer)]
+    if gold.kind == "ratio" and forms.TIME.fullmatch(gold.text) and not clocks[1]:
+        return False  # of what may be a time of day another ratio is no other spelling
     if gold.kind == answer.kind:
         if len(gold.parts) != len(answer.parts):
             return False

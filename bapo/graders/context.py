@@ -12,7 +12,8 @@ LOOK = 60  #: This much before and behind the box is looked at, however long the
 _BEFORE = re.compile(
     r"(?:[-\u221a\u2260\u2264\u2265\u00b1\u00d7\u00f7\u00b7\u2212]|[\d})]/|(?:^|[\s$(])\d+"
     r"|(?:(?:^|[\s$(])[a-zA-Z]|[\d})])\s*[<>]\s*"
-    r"|\\(?:not\s*=|(?:neq?|leq?|geq?|lt|gt|pm|sqrt|cdot|times|pi|log|ln|sin|cos|tan)(?![a-zA-Z]))\s*"
+    r"|\\(?:not\s*=|(?:neq?|leq?|geq?|lt|gt|pm|sqrt|cdot|times)(?![a-zA-Z]))\s*"
+    r"|\\(?:pi|log|ln|sin|cos|tan)(?![a-zA-Z])[^\S\n]*"
     r"|=\s*[-\u2212]\s*|\d[+*]|(?:\bnot|n['\u2019]t)\s[$*(\[{\s]*)\Z"
 )
 _AFTER = re.compile(
@@ -21,7 +22,7 @@ _AFTER = re.compile(
     r"|(?:\\(?:cdot|times|div|pm)\s*)?\\(?:pi|sqrt)(?![a-zA-Z]))"
     r"|[xyn](?![a-zA-Z])"
     r"|[\s$*\\)\]]*(?:text\s?\{\s*)?(?:(?:thousand|million|billion|trillion)\b"
-    r"|(?:is|was)\s+(?:wrong|incorrect|false|rejected|not\s+(?:right|correct|the\s+answer))\b|\((?:wrong|incorrect)\))"
+    r"|(?:is|was)\s+(?:wrong|incorrect|rejected|not\s+(?:right|correct|the\s+answer))\b|\((?:wrong|incorrect)\))"
 )
 _OPERAND = re.compile(r"(?:\\(?:[dtc]?frac(?:\s*\{[^{}]*\})?|sqrt(?:\s*\[[^\[\]]*\])?)|\^)\s*\Z")
 

@@ -103,7 +103,8 @@ class RealTask(Task):
             train_rows = zip(items["train"], places["train"], strict=True)
             items["train"] = [item for item, place in train_rows if place not in asked]
             if shared := {item.id for item in items["probe"]} & {item.id for item in items["train"]}:
-                cure = f"{min(shared)} is a row of each, in different files; name one file in both, or give one a `set`"
+                cure = "name one file in both, or give one a `set` (and a `file` in paths.data_folder)"
+                cure = f"{min(shared)} is a row of each, in different files; {cure}"
                 raise wrong(None, "data.hub.train and data.hub.probe", None, cure)
         unusable: list[str] = []
         too_long: list[str] = []

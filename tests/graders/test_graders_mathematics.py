@@ -138,6 +138,7 @@ def test_what_touches_a_box_counts_and_what_stands_near_it_does_not() -> None:
     right += [f"\\boxed{{5}}\n{sign} 3 apples" for sign in lines] + [f"1. a\n{sign} \\boxed{{5}}" for sign in lines]
     right += ["**Final Answer**\n\\boxed{5}", "so\n\n$$\n\\boxed{5}\n$$\n\nWrong choices: 4", "\\boxed{5}\nWrong: 4"]
     right += ["It costs $10.\n10/2 = 5\n\\boxed{5}", "\\[x=5\n\\boxed{5}\\]", "1\n\\boxed{5}"]
+    right += ["A = 5\\pi\n\\boxed{5}", "So statement \\boxed{5} is false."]  # which one is false was asked
     assert len(wrong) > 50 and len(right) > 150
     assert [response for response in right if not mathematics.grade(response, ["5"]).correct] == []
     assert [response for response in wrong if mathematics.grade(response, ["5"]).correct] == []

@@ -149,7 +149,8 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
         tokenizer = AutoTokenizer.from_pretrained(path, **revision)
     except Exception as error:  # the tokenizers' library raises many kinds
         raise UserError(f"{path}: its tokenizer cannot be loaded: {_reason(error)}; {cure}") from error
-    files = tokenizer.vocab_files_names.values()
+    names = tokenizer.vocab_files_names.values()
+    files = sorted({*names, "tokenizer.json"} if names else ())  # which transformers writes, whatever it has read
     if isinstance(path, Path) and files and not any((path / name).is_file() for name in files):
         raise UserError(f"{path}: its tokenizer has no words, for lack of {' or '.join(files)}; {cure}")
     torch.nn.Module.to(model, device)
@@ -157,7 +158,7 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
 
 
 def _reason(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def load_start(config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

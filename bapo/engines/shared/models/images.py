@@ -199,7 +199,7 @@ def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMi
     try:
         processor = AutoProcessor.from_pretrained(path, revision=revision)
     except Exception as error:  # the library raises many kinds
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         cure = "get or train the model again"
         raise UserError(f"{path}: its processor of images cannot be loaded: {reason}; {cure}") from error
     if not hasattr(processor, "image_processor"):

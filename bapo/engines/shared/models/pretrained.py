@@ -22,6 +22,9 @@ from bapo.store import wheels
 from bapo.store.files import SUMMARY, Json, damaged_files, fingerprints, read_json
 from bapo.tasks.job import base_folder
 
+#: the suffixes of a model's files: weights, configurations, words, templates
+OF_MODELS = (".safetensors", ".bin", ".json", ".txt", ".model", ".jinja")
+
 
 def fetch(config: Config) -> Json:
     """Make sure that the model of ``config`` is in a folder; return its part of the base job's summary.
@@ -89,14 +92,15 @@ def _unchanged(config: Config, folder: Path) -> Path:
     Identities name the folder and not its weights, so a run would go on from some and be compared with others.
     """
     for problem in _changes(folder, json.dumps(_noted(config).get("folder", {})), _state(folder)):
-        cure = f"put it back, use another paths.results, or delete {base_directory(config) / SUMMARY} and train again"
-        raise UserError(f"{problem}, or has changed since `bapo base` read it; {cure}")
+        raise UserError(
+            f"{problem}, or has changed since `bapo base` read it; put it back, or use another paths.results"
+        )
     return folder
 
 
 def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return the name, time and size of each file in a folder, which show whether it has to be read again."""
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != "." and p.suffix != ".md")
+    """Return the name, time and size of each file of a model, which show whether it has to be read again."""
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != "." and p.suffix in OF_MODELS)
     return tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in files)
 
 
