@@ -242,6 +242,7 @@ def test_steps_that_are_sampled_at_once_have_the_same_bits(
     assert (own == theirs).all()
 
 
+@pytest.mark.full
 def test_ba_ppo_goes_on_from_an_intact_checkpoint_behind_the_death_of_a_worker(
     results: Path, base: Path, tmp_path: Path
 ) -> None:
