@@ -105,9 +105,9 @@ def missing_runs(study: Study, methods: Sequence[str] = ()) -> list[str]:
     there = Counter(replace(cell, seed=0) for cell in study.cells)
     asked = Counter(replace(cell, seed=0) for cell in planned.cells)
     lacking: list[Cell] = []
-    for row, count in asked.items():
+    for row, count in (asked - there).items():
         cells = [cell for cell in planned.cells if replace(cell, seed=0) == row and cell not in study.cells]
-        lacking += cells[: max(0, count - there[row])]
+        lacking += cells[:count]
     return [f"{c.task}/{c.model}/{planned.method_of(c)}/seed{c.seed}" for c in lacking]
 
 
