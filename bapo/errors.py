@@ -31,6 +31,11 @@ class JobFailed(RuntimeError):
     """Raised when a verl job fails, with the worker's text, or when code calls sys.exit. The exit status is 1."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line that an error says, or its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def require_extra(extra: str, *packages: str) -> None:
     """Raise UserError where one of the packages that an extra of this distribution installs is missing."""
     if missing := [package for package in packages if find_spec(package) is None]:

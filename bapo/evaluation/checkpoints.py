@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bapo.errors import UserError
+from bapo.errors import UserError, first_line
 from bapo.experiments.schema import Config
 from bapo.store.files import CHECKSUMS, MANIFEST, SUMMARY, damaged_checkpoint, sha256, verify_files
 
@@ -73,8 +73,7 @@ def check_prompts(config: Config, checkpoint: Path | str, benchmarks: Iterable[B
     try:
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(checkpoint, revision=revision), config)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{checkpoint}: no tokenizer can be loaded from it: {reason}") from error
+        raise UserError(f"{checkpoint}: no tokenizer can be loaded from it: {first_line(error)}") from error
     longest = config.sampling.max_prompt_tokens
     for benchmark in benchmarks:
         texts = [

@@ -56,7 +56,7 @@ def same(gold: Form, answer: Form, algebra: Algebra = no_algebra) -> bool:
             return False
         return same(hundredth, answer, algebra) if gold.percent else same(gold, hundredth, algebra)
     if gold.other is not None and gold.other.name == "comma" and not re.fullmatch(r"-?\d,\d\d", gold.text):
-        gold = replace(gold, other=None)  # a decimal comma is what answers have, and a gold that looks like no list
+        gold = replace(gold, other=None)  # answers may have a decimal comma; of golds only 1,23 has one
     if gold.kind == "number" and gold.other is not None:
         if answer.kind == "list" and re.sub(r", ", ",", answer.latex) == gold.latex:
             return True

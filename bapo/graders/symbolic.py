@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sympy import Basic, Expr, Rational, Symbol
 
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
-#: Where floors and ceilings are compared, too, and only there in letters that stand for integers.
+#: Further points for floors, ceilings and common divisors; letters that usually stand for integers take no others.
 _WHOLE = (*range(1, 13), 100, 101, 360)
 _INTEGERS = frozenset("ijklmnpqKMN")
 CPU_SECONDS = 1.4  #: for one check; then the kernel kills the process, however busy the machine is

@@ -266,9 +266,9 @@ _MARK = re.compile(
 
 @lru_cache(maxsize=8192)
 def marks(text: str) -> frozenset[str]:
-    """Return what the numbers of a text that is not yet normalised are of: money of some kind, percent, degrees.
+    """Return the kinds of money, percent and degrees in a text as it was written.
 
-    An answer may leave it out, which is why normalising does; it may not have another one in its place.
+    An answer may leave such a mark out, so normalising drops it. But an answer may not have another one in its place.
     """
     return frozenset(match.lastgroup or "" for match in _MARK.finditer(text))
 

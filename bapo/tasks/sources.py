@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from bapo.errors import UserError
+from bapo.errors import UserError, first_line
 from bapo.experiments.places import files_of_rows, patterns_of_rows
 from bapo.experiments.schema import Node
 from bapo.store.files import Json, sha256
@@ -116,9 +116,8 @@ def _download(entry: Source) -> Path:
             entry.repository, repo_type="dataset", revision=entry.revision, allow_patterns=entry.patterns
         )
     except Exception as error:  # the client raises many kinds, and those of the libraries below it
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         cure = "try again with a network, name a mirror in HF_ENDPOINT, or set paths.data_folder"
-        raise UserError(f"{entry.where}: {entry.repository} cannot be loaded ({reason[0]}); {cure}") from None
+        raise UserError(f"{entry.where}: {entry.repository} cannot be loaded ({first_line(error)}); {cure}") from None
     return Path(folder)
 
 
@@ -141,9 +140,8 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
             yield where, row
     except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:
         # pyarrow's are ValueErrors
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         cure = "correct it, or get the file again"
-        raise UserError(f"{where}: it or what follows cannot be read ({reason}); {cure}") from None
+        raise UserError(f"{where}: it or what follows cannot be read ({first_line(error):.200}); {cure}") from None
 
 
 def _format(path: Path) -> str:

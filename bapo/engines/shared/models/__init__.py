@@ -19,7 +19,7 @@ from bapo.engines.shared import shortcut
 from bapo.engines.shared.models import chats, images, pretrained
 from bapo.engines.shared.models.images import Images
 from bapo.engines.shared.models.pretrained import start_path
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError, first_line, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
 from bapo.validate import plain
@@ -141,24 +141,20 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
         options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **revision}  # both are refused below
         loaded: Any = family.from_pretrained(path, dtype=dtype, attn_implementation=config.model.attention, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{path}: not a Hugging Face model: {_reason(error)}; {cure}") from error
+        raise UserError(f"{path}: not a Hugging Face model: {first_line(error)}; {cure}") from error
     model, found = loaded
     if lost := sorted({*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}):
         raise UserError(f"{path}: the weight {lost[0]} is missing or has another shape than the model's; {cure}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **revision)
     except Exception as error:  # the tokenizers' library raises many kinds
-        raise UserError(f"{path}: its tokenizer cannot be loaded: {_reason(error)}; {cure}") from error
+        raise UserError(f"{path}: its tokenizer cannot be loaded: {first_line(error)}; {cure}") from error
     names = tokenizer.vocab_files_names.values()
     files = sorted({*names, "tokenizer.json"} if names else ())  # which transformers writes, whatever it has read
     if isinstance(path, Path) and files and not any((path / name).is_file() for name in files):
         raise UserError(f"{path}: its tokenizer has no words, for lack of {' or '.join(files)}; {cure}")
     torch.nn.Module.to(model, device)
     return model.eval(), chats.prepare(tokenizer, config)
-
-
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def load_start(config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

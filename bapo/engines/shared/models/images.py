@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bapo import tasks
 from bapo.engines.shared import shortcut
-from bapo.errors import UserError
+from bapo.errors import UserError, first_line
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
 from bapo.tasks.files import FORMATS, PLACEHOLDER
@@ -199,9 +199,8 @@ def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMi
     try:
         processor = AutoProcessor.from_pretrained(path, revision=revision)
     except Exception as error:  # the library raises many kinds
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         cure = "get or train the model again"
-        raise UserError(f"{path}: its processor of images cannot be loaded: {reason}; {cure}") from error
+        raise UserError(f"{path}: its processor of images cannot be loaded: {first_line(error)}; {cure}") from error
     if not hasattr(processor, "image_processor"):
         raise UserError(f"{path}: has no image processor, but the problems have images; choose a model that reads them")
     return processor

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bapo import project
-from bapo.errors import UserError, require_extra
+from bapo.errors import UserError, first_line, require_extra
 from bapo.experiments import model_files
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
@@ -186,5 +186,4 @@ def _snapshot(name: str, revision: str | None, cure: str, local: bool = False) -
     try:
         return Path(snapshot_download(name, revision=revision, local_files_only=local))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"model.path={name} at {revision or 'main'}: {reason}; {cure}") from error
+        raise UserError(f"model.path={name} at {revision or 'main'}: {first_line(error)}; {cure}") from error
