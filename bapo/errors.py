@@ -17,6 +17,8 @@ _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, 
 _REFUSED |= {errno.ENAMETOOLONG, errno.ELOOP}
 #: messages of torch, the loader of libraries and Python's threads when the machine or `ulimit` gives no more memory
 _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
+#: message of torch when a GPU has no more memory
+_CARD_FULL = re.compile(r"(?:CUDA|HIP) out of memory")
 
 
 class UserError(Exception):
@@ -88,6 +90,13 @@ def _cure(error: Exception) -> str | None:
     in_proc = isinstance(error, FileNotFoundError) and str(error.filename).startswith("/proc/")  # no file can be made
     if in_proc or (number and int(number[1]) in _REFUSED):
         return "make room or name another place"
-    if isinstance(error, MemoryError) or _NO_MORE.search(str(error)):
-        return "let the job have more memory and threads (ulimit -a shows its limits)"
+    if lacks_memory(error):
+        full = _CARD_FULL.search(str(error))
+        machine = "let the job have more memory and threads (ulimit -a shows its limits)"
+        return "lower train.micro_batch_size, end what else uses the GPU or take a larger card" if full else machine
     return None
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Return whether an error says that the machine, its limits or a GPU have no more memory or threads."""
+    return isinstance(error, MemoryError) or any(says.search(str(error)) for says in (_NO_MORE, _CARD_FULL))

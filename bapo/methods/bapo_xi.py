@@ -30,6 +30,7 @@ class BAPOXiConfig(StaleConfig):
         low, high = self.clip_low - self.clip_low_least, self.clip_high_most - self.clip_high
         self.require(low >= 0, "clip_low_least", f"must be at most method.clip_low={self.clip_low}")
         self.require(high >= 0, "clip_high_most", f"must be at least method.clip_high={self.clip_high}")
+        self.require(low + high > 0, "clip_low_least", "and method.clip_high_most leave both bounds where they begin")
         fits = all(round(width / self.clip_step) for width in (low, high) if width)
         self.require(fits, "clip_step", "is so large that a bound would never move; lower it")
         return self

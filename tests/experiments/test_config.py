@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from support.configs import edit, forget
 from support.paths import ROOT
 
@@ -346,19 +347,20 @@ def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: py
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("kind", "text", "cure"),
     [
-        (MemoryError, "Unable to allocate 8.00 GiB for an array"),  # numpy's
-        (RuntimeError, "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),  # torch's
-        (RuntimeError, "can't start new thread"),
-        (ImportError, "libtorch_cpu.so: failed to map segment from shared object"),
+        (MemoryError, "Unable to allocate 8.00 GiB for an array", "let the job have more memory"),  # numpy's
+        (RuntimeError, "DefaultCPUAllocator: can't allocate memory", "let the job have more memory"),  # torch's
+        (RuntimeError, "can't start new thread", "let the job have more memory"),
+        (ImportError, "torch.so: failed to map segment from shared object", "let the job have more memory"),
+        (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 2 GiB", "lower train.micro_batch_size"),
     ],
 )
 def test_what_a_limit_of_memory_refuses_is_one_sentence(
-    kind: type[Exception], text: str, capsys: pytest.CaptureFixture[str]
+    kind: type[Exception], text: str, cure: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_status(refused(text, kind)) == 1
-    assert capsys.readouterr().err.startswith(f"error: {text}: let the job have more memory")
+    assert capsys.readouterr().err.startswith(f"error: {text}: {cure}")
 
 
 def test_a_command_without_a_stdout_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:

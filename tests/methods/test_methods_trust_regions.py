@@ -10,6 +10,7 @@ from support.scripted import ScriptedSampler, build, group, loss_inputs
 
 from bapo import methods
 from bapo.algorithm.rollouts import Group
+from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.methods.m2po import largest_cap
 
@@ -111,6 +112,11 @@ def test_the_other_bapo_without_advantages_moves_nothing():
     m = build("bapo_xi", 1, staleness=0)
     batch = m.build_batch(1, [group("a", 0, size=2)], ScoringSampler([[1.0, 0.0], [0.0, 0.0]]))
     assert batch.phase == 0
+
+
+def test_the_other_bapo_has_a_bound_that_moves():
+    with pytest.raises(UserError, match=r"method\.clip_low_least="):
+        build("bapo_xi", 1, clip_low_least=0.4, clip_high_most=0.2)
 
 
 @pytest.mark.parametrize(("phase", "right", "wrong"), [(0, -1.2, 0.6), (12, -1.5, 0.9), (42, -2.0, 0.9)])

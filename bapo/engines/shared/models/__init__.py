@@ -19,7 +19,7 @@ from bapo.engines.shared import shortcut
 from bapo.engines.shared.models import chats, images, pretrained
 from bapo.engines.shared.models.images import Images
 from bapo.engines.shared.models.pretrained import start_path
-from bapo.errors import UserError, first_line, unknown
+from bapo.errors import UserError, first_line, lacks_memory, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
 from bapo.validate import plain
@@ -141,6 +141,8 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
         options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **revision}  # both are refused below
         loaded: Any = family.from_pretrained(path, dtype=dtype, attn_implementation=config.model.attention, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        if lacks_memory(error):
+            raise
         raise UserError(f"{path}: not a Hugging Face model: {first_line(error)}; {cure}") from error
     model, found = loaded
     if lost := sorted({*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}):
