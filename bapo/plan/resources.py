@@ -2,7 +2,7 @@
 
 A second attempt (``retries`` in profiles/slurm) requests more, as the first may have lacked memory or time. Runs on
 GPUs and evaluations of pretrained models on GPUs do not: their first attempt requests most of a node's memory, and the
-next job continues a run whose time was up.
+next job continues a run or an evaluation whose time was up.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def base_model(config: Config, attempt: int = 1) -> Resources:
 
 
 def evaluation(config: Config, attempt: int = 1) -> Resources:
-    """Return the same for an evaluation, which uses one vLLM engine. None of the paper's takes over a day."""
+    """Return the same for an evaluation, which uses one vLLM engine, or for that of a run's kept checkpoints."""
     backend = config.evaluation.backend
     gpus = int(backend == "torch" and config.device == "cuda")
     if backend == "vllm" and config.device != "cpu":
@@ -63,7 +63,7 @@ def evaluation(config: Config, attempt: int = 1) -> Resources:
         # weights, the matrices that the fast forward joins, and keys and values of all rows
         sampling = int((8 * parameters + 2**30) / 1e6) if parameters else 0
         megabytes = max(VLLM_ON_CPU if backend == "vllm" else LITTLE, PROCESS + sampling)
-    return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
+    return _resources(megabytes, _minutes(config), gpus, attempt)
 
 
 def problems(config: Config, attempt: int = 1) -> Resources:

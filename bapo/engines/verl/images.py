@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
+    from verl.utils.dataset.rl_dataset import RLHFDataset
 
     from bapo.engines.shared.models.images import Images
 
@@ -36,6 +37,21 @@ def encode(
     if not images:
         return tokenizer(text, add_special_tokens=False)["input_ids"], []
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images
+
+
+def require_lengths(
+    dataset: RLHFDataset, tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, most: int
+) -> None:
+    """Check all prompts before a step, because verl would drop the error of a rollout and report lost responses.
+
+    most: tokens of a prompt. Raises UserError naming the first prompt that is empty or too long.
+    """
+    from bapo.engines.shared.prompts import require_length
+
+    for index in range(len(dataset)):
+        row = dataset[index]
+        tokens, _ = encode(tokenizer, processor, row["raw_prompt"])
+        require_length(len(tokens), most, f"the prompt of problem {row['extra_info']['id']}")
 
 
 def prepare(processor: ProcessorMixin, pictures: list[Image]) -> Images | None:

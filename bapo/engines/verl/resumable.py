@@ -1,6 +1,7 @@
 """verl's trainer with more state in its checkpoints: all that the next step depends on beside verl's own.
 
-There are no random states to save, because every draw is keyed by (seed, purpose, step).
+There are no random states to save, because every draw is keyed by (seed, purpose, step), except those of vLLM: its
+engines take no keys and start their streams anew in each job.
 """
 
 from __future__ import annotations

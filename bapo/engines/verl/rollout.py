@@ -117,16 +117,11 @@ class SeededSingleTurn(AgentLoopBase):
         chats.prepare(self.tokenizer, self.config.bapo.config)
 
     async def run(self, sampling_params: Json, **row: Any) -> AgentLoopOutput:
-        """Sample and grade a response to the prompt of ``row``. Raises ValueError for an empty or too long prompt."""
+        """Sample and grade a response to the prompt of ``row``, whose length ``images.require_lengths`` checks."""
         longest = self.rollout_config.response_length
         prompt_ids, pictures = await self.loop.run_in_executor(
             None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]
         )
-        if not 0 < len(prompt_ids) <= self.rollout_config.prompt_length:
-            raise ValueError(
-                f"problem {row['extra_info']['id']} has {len(prompt_ids)} prompt tokens, allowed are 1 to "
-                f"{self.rollout_config.prompt_length}; raise sampling.max_prompt_tokens (prompts are never truncated)"
-            )
         part = row.get("part") or {}
         beginning, logprobs = list(part.get("tokens", ())), list(part.get("logprobs", ()))
         parameters = self._parameters(sampling_params, row)

@@ -108,6 +108,8 @@ class MethodTrainer(ResumableTrainer):
         problems = read_problems(Path(self.config.data.train_files))
         self.source = PromptSource(self.train_dataset, problems, self.run)
         chats.prepare(self.tokenizer, self.run)
+        for dataset in (self.train_dataset, self.val_dataset):
+            images.require_lengths(dataset, self.tokenizer, self.processor, self.run.sampling.max_prompt_tokens)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = VerlRecorder(self.run, self.method, budget)

@@ -13,6 +13,7 @@ from bapo.engines.shared import models
 from bapo.engines.shared.models.images import scratch_processor
 from bapo.engines.shared.prompts import read_prompts
 from bapo.engines.verl import images
+from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.tasks.job import make_data
 
@@ -70,6 +71,16 @@ def test_prompts_and_pictures_are_those_of_the_torch_engine(world, parts) -> Non
         vision = images.vision_inputs(tokenizer, processor, pictures, ids)
         np.testing.assert_array_equal(vision["pixel_values"].numpy(), prompt.row.images.pixel_values)
         np.testing.assert_array_equal(vision["image_grid_thw"].numpy(), prompt.row.images.image_grid_thw)
+
+
+def test_a_prompt_is_measured_with_its_picture_before_the_first_step(world, parts) -> None:
+    tokenizer, processor = parts
+    _, rows = dataset(world, parts)
+    tokens = [len(images.encode(tokenizer, processor, rows[i]["raw_prompt"])[0]) for i in range(len(rows))]
+    longest = rows[int(np.argmax(tokens))]["extra_info"]["id"]
+    images.require_lengths(rows, tokenizer, processor, max(tokens))
+    with pytest.raises(UserError, match=rf"problem {longest} .*sampling.max_prompt_tokens"):
+        images.require_lengths(rows, tokenizer, processor, max(tokens) - 1)
 
 
 def test_a_row_that_is_put_again_scores_like_in_the_torch_engine(world, parts, monkeypatch) -> None:
