@@ -85,7 +85,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     numbers = (("batch", imports.BATCH, "prompts a step"), ("group", imports.GROUP, "responses"))
     sizes = [(f"--{name}", {"type": _count, "help": f"{what} ({n})"}) for name, n, what in numbers]
     home = path("--out", None, "default: results/imported", default=Path("results", products.IMPORTED))
-    metric = ("--metric", {"help": "what to take as reward or accuracy; default: docs/sharing.md"})
+    metric = ("--metric", {"help": "metric to read as reward or accuracy; see docs/sharing.md"})
     command("import", _import, log, *folders, metric, seed, *sizes, home)
 
     command("audit", _audit, path("--out", "DIR", "folder for audit.md and audit.json"))
@@ -94,7 +94,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     command("overview", _overview, studies, OUT)
 
     license = ("--license", {"type": _url, "metavar": "URL", "help": "default: that of this suite, Apache-2.0"})
-    logbook = ("--trackio", {"action": "store_true", "help": "in place of an archive, a logbook with a page a claim"})
+    logbook = ("--trackio", {"action": "store_true", "help": "instead of an archive, a logbook, one page per claim"})
     command("export", _export, RESULTS, path("--out", "ARCHIVE", "a new folder", required=True), license, logbook)
     command("verify", _verify, path("crate", "ARCHIVE", "the folder of an archive"))
     command("evidence", _evidence, STUDY, OUT)

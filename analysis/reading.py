@@ -23,7 +23,7 @@ MAKES, DRAWN = ("task", "data", "model", "base"), {"model": ("name", "title"), "
 
 
 class NotRecorded(UserError):
-    """Intact runs that do not hold what is asked of them; the message says what is lacking."""
+    """Raised for intact runs that lack a quantity; the message names it."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[
             test, gain = (beside[m][name].get(row.method) if m in beside else None for m in (reference, BASE))
             share, role = gained[name].get(row.method), block.roles.get(name, name)
             value = printed.value(row.method, role) if printed else None
-            theirs = printed.share_of_gain(row.method, role) if printed else None
+            paper_share = printed.share_of_gain(row.method, role) if printed else None
             yield {
                 **block.keys(row.method),
                 "title": row.title,
@@ -176,7 +176,7 @@ def _rows(block: Block, rows: Mapping[str, Result], reference: str) -> Iterator[
                 "paper_model": printed.title if printed else "",
                 "paper_benchmark": role,
                 "paper": NAN if value is None else value,
-                "paper_share": NAN if theirs is None else 100 * theirs,
+                "paper_share": NAN if paper_share is None else 100 * paper_share,
                 **row.costs,
                 **{f"seed_{s}": 100 * v for s, v in zip(row.seeds, mean.seed_means, strict=not row.is_base)},
                 "result": row,

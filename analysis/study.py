@@ -192,7 +192,7 @@ def _block(study: StudyFile, task: str, model: str) -> Block:
 
 
 def replicates(blocks: Sequence[Block]) -> Sequence[Block]:
-    """Return blocks of one kind of base: as one, with the run of a base in a seed's place, where each base has one run.
+    """Return blocks of one kind of base, merged if each base has a single run, which then takes the place of a seed.
 
     Bases with several seeds are returned as they are, as each has replicates of its own.
     """
@@ -217,14 +217,14 @@ def finished(start: StudyRun | Base, evaluated: bool) -> bool:
 
 
 def pruned(block: Block, evaluated: bool = True) -> Block:
-    """Return what is finished of a block, or evaluated: a method with the seeds that it has, the base if it has one."""
+    """Return the finished or evaluated part of a block: methods with such seeds, and the base if it is evaluated."""
     base = block.base if block.base and finished(block.base, True) else None
     methods = {m: tuple(c for c in cells if finished(c, evaluated)) for m, cells in block.methods.items()}
     return replace(block, base=base, methods={m: cells for m, cells in methods.items() if cells})
 
 
 def evaluated(study: StudyFile) -> StudyFile:
-    """Return what is evaluated of a study already."""
+    """Return the evaluated part of a study."""
     return study.of([pruned(block) for block in study.blocks])
 
 
@@ -245,7 +245,7 @@ def load_studies(files: Sequence[Path]) -> dict[str, StudyFile]:
     for path, study in zip(files, map(load, files), strict=True):
         name = study.name or path.stem
         if name in studies:
-            raise wrong(path, "name", name, "is another file's, too; name one of them")
+            raise wrong(path, "name", name, "two files have it; name one of them")
         studies[name] = study
     return studies
 
@@ -276,6 +276,6 @@ def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:
 
 def row_order(methods: Iterable[str]) -> list[str]:
     """Return the methods of a block, each once, as the paper orders its rows."""
-    there = dict.fromkeys(methods)
-    others = [m for m in there if m not in ORDER and m not in LAST]
-    return [m for m in (*ORDER, *others, *LAST) if m in there]
+    distinct = dict.fromkeys(methods)
+    others = [m for m in distinct if m not in ORDER and m not in LAST]
+    return [m for m in (*ORDER, *others, *LAST) if m in distinct]

@@ -81,7 +81,7 @@ def _parser() -> ArgumentParser:
     text = "each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
     text += "'response'}, where gold is a text or a list of texts, any of which is right"
     sub.add_argument("file", metavar="FILE.jsonl", help=text)
-    text = "also grade by this library, and count how often it disagrees"
+    text = "also grade with this library, and count disagreements"
     sub.add_argument("--second", choices=["math-verify"], help=text)
     sub = command("sweep", _sweep)
     sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
@@ -100,7 +100,7 @@ def _parser() -> ArgumentParser:
     command("methods", "bapo.methods:show")
     workflow("plan", "bapo.plan.costs:main", "TARGET or KEY=VALUE")
     sub = command("gpu-check", "bapo.gpucheck.command:main")
-    text = "torch: asks for neither vLLM nor verl nor flash-attn (default: verl)"
+    text = "torch: needs no vLLM, verl or flash-attn (default: verl)"
     sub.add_argument("--engine", choices=["verl", "torch"], default="verl", help=text)
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
     text = "a run whose micro-batch is tried last (default: scale=single_gpu; with --engine torch scale=gpu)"
@@ -157,7 +157,7 @@ def _hint(command: str, option: str) -> str:
     key = option.lstrip("-").partition("=")[0]
     if key.partition(".")[0] in {**Config.model_fields, **Settings.model_fields}:
         return f"; write {key}=VALUE"
-    return "; options of Snakemake go behind ` -- `" if command in ("run", "demo") else ""
+    return "; options of Snakemake go after ` -- `" if command in ("run", "demo") else ""
 
 
 def parse(words: Sequence[str]) -> Namespace:
@@ -183,7 +183,7 @@ def _job(arguments: Namespace) -> int:
     from bapo.gpu import allocation, devices
     from bapo.plan import resources
 
-    settings_of_project()  # raises for a wrong one
+    settings_of_project()  # a mistake in bapo.yaml ends every job
     config = compose.compose_config(compose.once(arguments.overrides))
     if not arguments.cfg:
         gpus = getattr(resources, arguments.resources)(config)["gpu"]

@@ -8,7 +8,7 @@ from pathlib import Path
 #: the commands in the order in which `bapo` lists them
 GROUPS = {
     "Start": {
-        "run": "Make tables and figures with all that they need. A target that stopped goes on where it was.",
+        "run": "Make tables and figures with all that they need. A stopped target continues where it was.",
         "demo": "Show four rows of Table 1 with one seed, and a picture, in minutes.",
         "plan": "Estimate what a target of the workflow will cost, before anything runs.",
         "watch": "Show progress.",
@@ -23,16 +23,16 @@ GROUPS = {
         "export": "Pack a scale's results as an archive (RO-Crate), or its claims as a logbook.",
         "verify": "Check that an archive (RO-Crate) is whole and unchanged (exit status 0) or not (1).",
         "compare": "Compare two results number by number; exit status 0: all agree, 1: not all.",
-        "evidence": "Publish a study: pack what tables and figures read of its runs into one file of at most 1 MB.",
+        "evidence": "Publish a study: pack what tables and figures read from its runs into a file of at most 1 MB.",
         "unpack": "Unpack a published study into a folder that every other command reads.",
         "import": "Import another project's training log or evaluation as a run directory.",
     },
     "Check": {
         "audit": "Check the paper's printed numbers by arithmetic.",
         "claims": "Judge the paper's claims by finished runs.",
-        "gpu-check": "Try training, resuming, evaluation and, with verl, vLLM here, with a tiny model, in minutes.",
+        "gpu-check": "Test training, resuming, evaluation and, with verl, vLLM on this machine with a tiny model.",
         "provenance": "Print what made a result, as JSON.",
-        "env": "Print the suite's version and commit, its packages and this machine, for a report of a fault.",
+        "env": "Print the suite's version and commit, its packages and this machine, for a bug report.",
     },
     "Single jobs": {
         "data": "Make (or fetch) the problems of a task.",
@@ -106,5 +106,5 @@ def path(text: str) -> Path:
     if not text:
         raise ArgumentTypeError("is empty; name a file or folder")
     if text.startswith("~"):
-        raise ArgumentTypeError(f"{text}: is no folder of yours here; write $HOME, or ./ before the name of a folder")
+        raise ArgumentTypeError(f"{text}: the shell did not expand ~; write $HOME, or ./ before the folder's name")
     return Path(text)

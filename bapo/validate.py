@@ -173,7 +173,7 @@ def require_plain(text: str, override: str = "") -> str:
     with contextlib.suppress(yaml.YAMLError):  # the text is read later, and then this is reported
         for event in yaml.parse(text):
             if isinstance(event, yaml.ScalarEvent) and event.style is None and _MISREAD.fullmatch(event.value):
-                cure = "write a number without a first 0 and colons, or text in quotes"
+                cure = "write a number without leading 0 or colons, or text in quotes"
                 raise ValueError(f"{override or event.value}: {cure}")
     return text
 

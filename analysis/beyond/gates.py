@@ -93,7 +93,7 @@ class Quantity(Part):
         try:
             re.compile(self.prompts)
         except re.error as error:
-            raise ValueError(f"prompts: no regular expression ({error})") from None
+            raise ValueError(f"prompts: bad regular expression ({error})") from None
         return self
 
     def methods(self) -> dict[str, str]:

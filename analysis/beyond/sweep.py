@@ -158,7 +158,7 @@ def load(path: Path) -> SweepRuns:
         accuracy = table([trial.seeds[s].run for s in seeds])
         if abs(accuracy.mean() - trial.value) > 1e-9:
             raise UserError(
-                f"{path}: trial {trial.number} was told {trial.value:.6f}, but its runs say {accuracy.mean():.6f}; "
+                f"{path}: trial {trial.number} records {trial.value:.6f}, but its runs say {accuracy.mean():.6f}; "
                 f"delete {path} and the sweep's folder and run the sweep again"
             )
         complete.append(CompleteTrial(trial, accuracy))

@@ -139,7 +139,7 @@ def read(place: Path = products.CLAIMS) -> list[Claim]:
         where = f"{path}: entry '{entry.get('id')}'"
         claim: Claim = validate.read(Claim, entry, where)
         if claim.id in claims:
-            raise UserError(f"{where}: id is there twice; choose another")
+            raise UserError(f"{where}: id occurs twice; choose another")
         claims[claim.id] = claim
         _check_names(claim, where)
     return [*claims.values()]

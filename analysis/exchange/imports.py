@@ -219,7 +219,7 @@ def steps_of(log: Log, metric: str | None = None) -> pd.DataFrame:
                 raise ValueError(f"{reward} is {record[reward]}")
             step = int(number := _number(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1)))
             if step != number or not 0 <= step < 2**63:
-                raise OverflowError(f"step {number:g} is no whole number, below 0 or too large")
+                raise OverflowError(f"step {number:g}: not a whole number, negative or too large")
             values = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
             rows[step] = {"step": step, **{key: math.nan if x is None else _number(x) for key, x in values.items()}}
             rewards[reward] = None
@@ -304,7 +304,7 @@ def import_file(
     for option, name in zip(("task", "model", "method"), names, strict=False):
         checked(Name, name, None, f"--{option}")
     if names[2].startswith("_"):
-        raise wrong(None, "--method", names[2], "figures have no legend for a name with a first _; leave that out")
+        raise wrong(None, "--method", names[2], "figures have no legend for names that begin with _; drop it")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
     for place in (folder, folder / "eval"):
         _require_imported(place)
@@ -320,7 +320,7 @@ def import_file(
     identity, batch, group = digest(steps.to_dict("list")), batch or BATCH, group or GROUP
     for run in _runs(home / names[0]):
         if run.name != folder.name and read_json(run / SUMMARY).get("identity") == f"imported:{identity}":
-            raise UserError(f"{path}: is the run of {run}, by its numbers; import another log, or delete that folder")
+            raise UserError(f"{path}: has the numbers of {run}; import another log, or delete that folder")
     steps["fresh_rollouts"] = batch * group * np.diff(steps["step"], prepend=0)  # a row stands for steps without one
     (folder / SUMMARY).unlink(missing_ok=True)  # until it is sealed the folder counts as unfinished, and as imported
     _write_manifest(folder, [log.source])

@@ -45,14 +45,14 @@ def online_filter(
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
     A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, which mode 3's default of 60% follows.
     """
-    places, count = [i for i, g in enumerate(groups) if informative(g)], round(share * len(groups))
+    indices, count = [i for i, g in enumerate(groups) if informative(g)], round(share * len(groups))
     if kind == "gaussian":
         # the largest of log weight + Gumbel noise are a weighted draw without replacement, also for weights near 0
         keys = np.array([-0.5 * ((g.mean - mean) / std) ** 2 for g in groups]) + rng.gumbel(size=len(groups))
-        places = sorted(places, key=lambda i: -keys[i])[:count]
+        indices = sorted(indices, key=lambda i: -keys[i])[:count]
     elif kind == "uniform":
-        places = rng.choice(len(groups), size=count, replace=False).tolist() if count else []
-    return [groups[i] for i in sorted(places)]
+        indices = rng.choice(len(groups), size=count, replace=False).tolist() if count else []
+    return [groups[i] for i in sorted(indices)]
 
 
 def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:

@@ -132,7 +132,7 @@ class Group:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return the prompt and the step, which tell the groups of a run apart, also after a resume.
+        """Return the prompt and the step, which identify a group within a run, also after a resume.
 
         A step that ends one epoch and begins the next may draw a prompt twice, and then two groups have the same key.
         """
@@ -160,9 +160,9 @@ class Group:
         return replace(self, rewards=self.rewards[i], samples=self.samples.select(i), **marks)
 
     def with_responses_of(self, parts: Sequence[Group]) -> Group:
-        """Return the group with as many responses as its own in their place: those of ``parts``, in order.
+        """Return the group with the responses of ``parts`` in place of its own, in order and as many.
 
-        What the group marks of its responses stays as it is.
+        The marks of its responses stay unchanged.
         """
         rewards = np.concatenate([part.rewards for part in parts])
         return replace(self, rewards=rewards, samples=Samples.concatenate([part.samples for part in parts]))

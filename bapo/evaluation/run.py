@@ -110,7 +110,7 @@ def finished_summary(folder: Path, identity: str, curve: bool = False) -> Json |
     of_run = any((folder / name).exists() for name in ("checkpoints", STEPS))
     if of_run or (summary is not None and ("benchmarks" not in summary or ("steps" in summary) != curve)):
         kind = "a curve" if curve else "an evaluation"
-        raise UserError(f"{folder}: something else than {kind} lies here; name another folder")
+        raise UserError(f"{folder}: something other than {kind} is here; name another folder")
     if summary is None:
         return None
     if summary.get("identity") != identity:

@@ -70,8 +70,8 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
     for variant in (*model.split("+")[1:], *method.split("+")[1:]) if extra else ():
         path, content = places.variants()[variant]
         for override, key in product(extra, sorted(_keys(content))):
-            given = override.partition("=")[0]
-            if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
+            overridden = override.partition("=")[0]
+            if f"{key}.".startswith(f"{overridden}.") or f"{overridden}.".startswith(f"{key}."):
                 cure = f"leave it out, or edit {path}"
                 raise UserError(f"{override}: the variant '{variant}' of a run that is asked for sets {key}; {cure}")
     for group, name in names.items():
@@ -103,7 +103,7 @@ def _config_of(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
             require_plain(value.partition("=")[2], value)
             config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
             if config.models or config.task.methods:  # these layers lie below the command line
-                raise wrong(None, value, None, "gives values for names; set their keys themselves, as in train.steps=5")
+                raise wrong(None, value, None, "sets values by name; set the keys directly, as in train.steps=5")
         content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except YAMLError as error:

@@ -153,7 +153,7 @@ class BudgetConfig(Node):
 
     unit: Literal["steps", "rollouts", "updates", "flops"] = "steps"  # steps: or epochs
     like: str | None = None  # the method whose finished run of the same base and seed says how many
-    most: Annotated[float, Field(ge=1, le=1e9)] = 4.0  # times train.steps: the end of a run that does not get there
+    most: Annotated[float, Field(ge=1, le=1e9)] = 4.0  # times train.steps: the end of a run short of its budget
 
 
 class TrainConfig(Node):
@@ -250,7 +250,7 @@ class TrackingConfig(Node):
     @model_validator(mode="after")
     def _local(self) -> Self:
         if self.kind == "trackio" and self.mode != "offline":
-            raise wrong(None, "tracking.mode", self.mode, "leave it alone, as trackio logs here, or take wandb")
+            raise wrong(None, "tracking.mode", self.mode, "leave it out, as trackio logs locally, or use wandb")
         return self
 
 
@@ -266,7 +266,7 @@ class VerlConfig(Node):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of each GPU's memory for vLLM
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
     rollout: Literal["vllm"] | None = None  # what samples on CPU cores; None: transformers
-    rollout_window: bool = False  # sample all steps that one rollout policy serves at once, where it is delayed
+    rollout_window: bool = False  # sample at once all steps that one delayed rollout policy serves
     overrides: Options = {}  # keys of verl's own configuration, set last; they belong to no run's identity
 
 

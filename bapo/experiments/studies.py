@@ -50,12 +50,12 @@ class Runs(Part):
         """Return the method with the variants that tuning chose."""
         return "+".join((method, *filter(None, [self.tuned.get(method)])))
 
-    def seeds_of(self, model: str, asked: Sequence[int] = ()) -> Sequence[int]:
-        """Return the seeds of the runs from a model. asked: those asked for, if any."""
+    def seeds_of(self, model: str, requested: Sequence[int] = ()) -> Sequence[int]:
+        """Return the seeds of the runs from a model. requested: replace the file's; () keeps those."""
         if not self.paired:
-            return asked or self.seeds
-        own = self.seeds[self.models.index(model)]
-        return [own] if own in asked or not asked else []
+            return requested or self.seeds
+        seed = self.seeds[self.models.index(model)]
+        return [seed] if seed in requested or not requested else []
 
 
 class StudyDefinition(Part):

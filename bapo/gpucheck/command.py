@@ -253,7 +253,7 @@ def train_and_resume(check: Check) -> list[CheckResult]:
     home, log = run_directory(config), check.folder / "train.log"
     shutil.rmtree(home, ignore_errors=True)  # of an earlier check
     if not _job(check, "train", "training", until=f"step {KILLED_AFTER[check.engine]}/"):
-        raise Failed(CheckResult(name, False, "the run was over before it could be killed", "give the command again"))
+        raise Failed(CheckResult(name, False, "the run was over before it could be killed", "run the command again"))
     _job(check, "train", "resumed training")
     steps = read_table(home / TABLE)
     updates = int(steps["updates"].sum())

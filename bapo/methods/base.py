@@ -330,7 +330,7 @@ class Method:
         return advantages.group_relative(group.rewards, c.advantage_std, c.advantage_eps, c.advantage_eps_inside)
 
     def second_part(self, group: Group) -> np.ndarray:
-        """Mark the responses that the loss tells from the others (``LossInputs.second_part``), bool [G].
+        """Mark the responses that the loss treats apart (``LossInputs.second_part``), bool [G].
 
         By default those that this step's rollout did not sample.
 
@@ -348,7 +348,7 @@ class Method:
         return [[g] for g in groups]
 
     def separate(self, group: Group) -> int:
-        """Return a number: groups with different ones never share a mini-batch; lower ones are trained on first.
+        """Return the group's rank: ranks never share a mini-batch, and groups of lower rank are trained on first.
 
         Args:
             group: of the batch

@@ -47,7 +47,7 @@ class PartialRollouts(Method):
     kept: list[Group]
     title = "+Partial rollouts"
     kind = "off"
-    summary = "responses that outgrow a step's budget of tokens go on in the next step"
+    summary = "responses that outgrow a step's budget of tokens continue in the next step"
     source = "Kimi Team 2501.12599, section 2.6.2"
     cost = "<= 1 x rollouts, each computed again where it goes on"
 

@@ -33,8 +33,8 @@ OF_RUN = (MANIFEST, SUMMARY, "checkpoints", *TABLES)
 TIME_COLUMNS = "seconds_"
 #: how to mend a finished folder. Snakemake would not make a missing run again for a table that is finished
 AGAIN = (
-    "delete the summary.json of its job and make it again, by its own command or `bapo run runs_STUDY`: a run goes on "
-    "from its last checkpoint"
+    "delete its job's summary.json and run its command or `bapo run runs_STUDY` again: a run continues from its last "
+    "checkpoint"
 )
 
 # ------------------------------------------------------------------------------------------------ writing
@@ -49,7 +49,7 @@ def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is no regular file; name another place")
+        raise UserError(f"{path}: not a regular file; name another place")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -73,7 +73,7 @@ def read_problems(path: Path) -> list[Problem]:
             raise UserError(f"{where}: id, prompt (one user's message) and ground_truth must be texts")
         problem = Problem(name, prompt, truth, tuple(p.get("bytes") for p in pictures) if pictures is not None else ())
         if problem.id in problems:
-            raise UserError(f"{where}: problem {problem.id} is there twice; every id must be unique")
+            raise UserError(f"{where}: problem {problem.id} occurs twice; every id must be unique")
         check_images(problem, where)
         problems[problem.id] = problem
     return list(problems.values())
@@ -94,4 +94,4 @@ def check_images(problem: Problem, where: str) -> None:
                 image.verify()
         except Exception as error:  # what is raised depends on the format and on the damage
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:120]
-            raise UserError(f"{where}: image {number} is no readable picture, PNG or JPEG ({reason})") from None
+            raise UserError(f"{where}: image {number} cannot be read as PNG or JPEG ({reason})") from None

@@ -34,7 +34,7 @@ def main() -> None:
     if not child:
         os.execv(sys.executable, [sys.executable, *words])
     if status is None:
-        print("error: the warm process was killed, and this job with it; the same command goes on", file=sys.stderr)
+        print("error: the warm process was killed, and this job with it; run the command again", file=sys.stderr)
         status = -signal.SIGKILL
     end(status)
 

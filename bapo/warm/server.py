@@ -103,7 +103,7 @@ class Server:
             self._prepare(request)
             child = os.fork()
         except (Declined, OSError) as reason:
-            print(f"warm process: {reason}; the job starts by itself", file=sys.stderr)
+            print(f"warm process: {reason}; the job starts its own Python", file=sys.stderr)
             child = -1
         if child == 0:
             self._leave(client)

@@ -220,7 +220,7 @@ def test_a_collapsed_policy_is_evaluated(
     ("change", "message"),
     [
         (lambda f: f.drop(columns="reward_model"), "column reward_model is missing"),
-        (lambda f: pd.concat([f, f.iloc[:1]]), "row 6: problem .* is there twice"),
+        (lambda f: pd.concat([f, f.iloc[:1]]), "row 6: problem .* occurs twice"),
         (lambda f: f.assign(reward_model=[{"ground_truth": ""}] * len(f)), "row 0: .*ground_truth"),
         (lambda f: f.assign(prompt=[[{"role": "system", "content": "x"}]] * len(f)), "row 0: .*prompt"),
     ],

@@ -66,8 +66,8 @@ def picture(shade: int, form: str = "PNG") -> bytes:
     ("problem", "message"),
     [
         (Problem("b", "<image> and <image>", "1", (picture(1),)), "row 1: 1 images, but 2 times <image>"),
-        (Problem("b", "<image>", "1", (picture(1)[:40],)), "row 1: image 0 is no readable picture"),
-        (Problem("b", "<image>", "1", (picture(1, "EPS"),)), "row 1: image 0 is no readable picture, PNG or JPEG"),
+        (Problem("b", "<image>", "1", (picture(1)[:40],)), "row 1: image 0 cannot be read"),
+        (Problem("b", "<image>", "1", (picture(1, "EPS"),)), "row 1: image 0 cannot be read as PNG or JPEG"),
     ],
 )
 def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str) -> None:

@@ -130,8 +130,8 @@ def test_the_command(tiny_world: list[str], run: Path, done: Done, capsys: pytes
 @pytest.mark.parametrize(
     ("what", "key", "said"),
     [
-        ("run", {}, "something else than an? (evaluation|curve) lies here; name another folder"),
-        ("data", {}, "something else than an? (evaluation|curve) lies here; name another folder"),
+        ("run", {}, "something other than an? (evaluation|curve) is here; name another folder"),
+        ("data", {}, "something other than an? (evaluation|curve) is here; name another folder"),
         ("curve", {"evaluation__benchmarks": ["cd5"]}, "evaluation.benchmarks=cd5: no such split; allowed: .*cd34"),
     ],
 )
@@ -145,7 +145,7 @@ def test_no_other_files_than_an_evaluations_are_replaced(
     for evaluated, start in ((curve.evaluate_curve, run), (evaluate, last)):
         with pytest.raises(UserError, match=said):
             evaluated(changed(config, **key), start, folder)
-    with pytest.raises(UserError, match="something else than an evaluation"):
+    with pytest.raises(UserError, match="something other than an evaluation"):
         evaluate(config, last, folder)  # not even a curve
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 

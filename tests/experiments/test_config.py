@@ -261,14 +261,14 @@ BOMB = "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10
         (["method=bapo+hard"], r"method=bapo\+hard: .*a variant of the model"),
         (["scale=paper", "model=qwen2.5-1.5b+matched"], r"base.iterations: .*matched.iterations"),
         *(
-            ([f"{key}={{x: {{train: {{steps: 3}}}}}}"], f"^{key}=.*: gives values for names")
+            ([f"{key}={{x: {{train: {{steps: 3}}}}}}"], f"^{key}=.*: sets values by name")
             for key in ("models", "task.methods")
         ),
-        (["models.qwen2-112k.train.steps=3"], "^models.qwen2-112k.train.steps=3: gives values for names"),
+        (["models.qwen2-112k.train.steps=3"], "^models.qwen2-112k.train.steps=3: sets values by name"),
         (["train.stesp=3"], r"train.stesp: no such key \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
         (["train.betas=[0.9"], r"^train.betas=\[0.9: "),
-        *(([f"seed={n}"], f"^seed={n}: .*a first 0 and colons") for n in ("010", "0_1", "-010", "1:30", "0x10")),
-        (["train.betas=[0.9, 0:30]"], "^train.betas=.*without a first 0"),
+        *(([f"seed={n}"], f"^seed={n}: .*leading 0 or colons") for n in ("010", "0_1", "-010", "1:30", "0x10")),
+        (["train.betas=[0.9, 0:30]"], "^train.betas=.*without leading 0"),
         (["task=countdown", "setting=paper_geometry"], "^setting=paper_geometry: is of another task; .* _countdown$"),
         (["setting=pocket"], "^setting=pocket: is of another task"),
         (["paths.results=~/x"], "^paths.results=~/x: must be a path .* or ~$"),
@@ -384,7 +384,7 @@ def test_a_reader_that_ends_ends_the_command(count: int) -> None:
         ("setting/laptop_countdown.yaml", "  steps:", "  stesp:", r"laptop_countdown.yaml: train.stesp: no .*steps"),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "laptop_countdown.*train.steps=many: "),
         ("method/mine.yaml", "algorithm: bapo", "algorithm: bpo", "method.algorithm=bpo: unknown algorithm; allowed"),
-        ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: 0150", "laptop_countdown.*: 0150: .*a first 0"),
+        ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: 0150", "laptop_countdown.*: 0150: .*leading 0"),
         ("method/mine.yaml", "algorithm: bapo", "", "mine.yaml: algorithm: has no value"),
         ("method/mine.yaml", "algorithm: bapo", "algorithm: [", "mine.yaml: not valid YAML"),
         ("method/mine.yaml", "algorithm: bapo", "defaults: grpo", "mine.yaml: defaults=grpo: must be a list"),

@@ -41,7 +41,7 @@ def test_a_file_takes_the_place_of_files_alone(tmp_path: Path, make: Callable[[P
     if link:
         (tmp_path / "link").symlink_to(there)
     before = {path: path.lstat() for path in tmp_path.iterdir()}
-    with pytest.raises(UserError, match="is no regular file; name another place"):
+    with pytest.raises(UserError, match="not a regular file; name another place"):
         write_text(tmp_path / ("link" if link else "there"), "x")
     assert {path: path.lstat() for path in tmp_path.iterdir()} == before
 

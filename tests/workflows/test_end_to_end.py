@@ -114,7 +114,7 @@ def test_from_nothing_to_the_table_through_ctrl_c_and_kill(checkout: Path, smoke
     status, text = into_a_file(checkout, table1)
     assert status == 0, text[-3000:]
     assert (there / "first_look.md").read_text() == looked  # made once
-    assert "starts by itself" not in text  # every job is a child of the warm process
+    assert "starts its own Python" not in text  # every job is a child of the warm process
     assert "step 4/4" not in text and "jobs done, " in text
     assert "Accuracy in percent" in text and "published" not in text  # nothing is published of this scale
     assert text.index(f"Table 1: {home}/tables/table1.md") < text.index(f"Figures: {home}/figures")

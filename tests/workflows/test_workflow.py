@@ -172,7 +172,7 @@ def test_jobs_are_children_of_the_warm_process_unless_asked_not_to_be(workflow: 
     for setting, client in (("warm=true", True), ("warm=false", False)):
         result = workflow("--cores", "1", "-p", file, "--forcerun", "study", "--config", "scale=smoke", setting)
         assert result.returncode == 0, result.stderr
-        assert "the job starts by itself" not in result.stderr
+        assert "the job starts its own Python" not in result.stderr
         assert ("warm/client.py" in result.stdout + result.stderr) is client
         texts.append((workflow.folder / file).read_text())
     assert texts[0] == texts[1]

@@ -53,7 +53,7 @@ def require_length(tokens: int, most: int, where: str) -> None:
     if not tokens:
         raise UserError(f"{where} has {WORDS}")
     if tokens > most:
-        cure = f"allowed are up to {most}; raise sampling.max_prompt_tokens (prompts are never truncated)"
+        cure = f"but {most} are allowed; raise sampling.max_prompt_tokens (prompts are never truncated)"
         raise UserError(f"{where} has {tokens} tokens, {cure}")
 
 

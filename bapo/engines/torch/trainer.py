@@ -127,7 +127,7 @@ class Trainer:
                         clock.checkpoint_written()
                     if stop:
                         raise Interrupted(
-                            f"{label}: stopped after step {self.step}, {stop}; the same command goes on there"
+                            f"{label}: stopped after step {self.step}, {stop}; the same command continues it"
                         )
         finally:
             tracker.finish()

@@ -204,7 +204,7 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     state = read_json(checkpoints.folder_of(root, steps) / "bapo" / "state.json")
     total = state["total_steps"]
     if not state["finished"]:
-        raise Interrupted(f"{folder}: stopped after step {steps} of {total}; the same command goes on there")
+        raise Interrupted(f"{folder}: stopped after step {steps} of {total}; the same command continues it")
     budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, total)
     summary = records.summary(folder, identity, steps, budget)
     write_json(folder / SUMMARY, summary)

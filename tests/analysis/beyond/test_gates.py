@@ -283,7 +283,7 @@ def test_questions_of_one_family_share_holms_correction(tmp_path: Path, monkeypa
         ({"gates": [{**GATE, "gain_from": "bapo"}]}, "gain_from"),
         ({"gates": [{**GATE, "measure": "gain_share"}]}, "minus"),
         ({"gates": [{**GATE, "measure": "gain", "minus": "base"}]}, "minus: base belongs to measure"),
-        ({"gates": [{**GATE, "measure": "start", "prompts": "("}]}, "prompts: no regular expression"),
+        ({"gates": [{**GATE, "measure": "start", "prompts": "("}]}, "prompts: bad regular expression"),
         ({"gates": [{**GATE, "measure": "asymptote", "prompts": "t"}]}, "prompts chooses problems"),
         ({"gates": [GATE], "unit": "base"}, "two base models"),
         ({"gates": [{**GATE, "measure": "unlocked"}], "unit": "data"}, "gates.0: with unit: data"),

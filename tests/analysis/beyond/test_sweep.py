@@ -85,7 +85,7 @@ def test_failed_trials_are_shown_and_count_in_no_change(tmp_path: Path) -> None:
 def test_runs_that_changed_or_are_about_other_problems_are_named(plane: Path, tmp_path: Path, capsys: Any) -> None:
     place = Path(json.loads(plane.read_text())["trials"][0]["seeds"]["1"]["run"])
     run(place, [0.9] * PROBLEMS)
-    with pytest.raises(UserError, match=r"trial 0 was told 0\.401000"):
+    with pytest.raises(UserError, match=r"trial 0 records 0\.401000"):
         load(plane)
     run(place, [0.9] * (PROBLEMS - 1))
     with pytest.raises(UserError, match=str(place)):

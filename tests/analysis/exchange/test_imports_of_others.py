@@ -310,7 +310,7 @@ def test_a_run_is_imported_once_and_each_run_of_a_panel_is_one(tmp_path: Path, c
     assert bring(tmp_path, write(tmp_path, "verl.log", VERL_CONSOLE)) == 0
     assert bring(tmp_path, packed, "--batch", "4", "--seed", "2") == 2
     run = tmp_path / "imported" / "countdown" / "big" / "theirs"
-    assert f"{packed}: is the run of {run / 'seed1'}, by its numbers" in capsys.readouterr().err
+    assert f"{packed}: has the numbers of {run / 'seed1'}" in capsys.readouterr().err
     assert not (run / "seed2").exists()
     panel = write(tmp_path, "runs.csv", WANDB_RUNS)
     for seed, name in (("2", "a - reward"), ("3", "b - reward")):

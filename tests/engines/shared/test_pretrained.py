@@ -135,7 +135,7 @@ def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_
     [
         ("model.safetensors", {"lm_head.weight": None}, "the weight lm_head.weight is missing"),
         ("model.safetensors", {"model.norm.weight": [3, 3]}, "the weight model.norm.weight .*another shape"),
-        ("tokenizer.json", None, "its tokenizer has no words, for lack of .*tokenizer.json"),
+        ("tokenizer.json", None, "its tokenizer has no words without .*tokenizer.json"),
         ("tokenizer.json", "{}", "its tokenizer cannot be loaded: 'added_tokens'"),
     ],
 )

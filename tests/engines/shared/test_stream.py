@@ -77,7 +77,7 @@ def test_a_text_of_which_the_tokenizer_drops_every_word_is_named(tmp_path: Path)
     with pytest.raises(UserError, match=r"the prompt of problem p:0 has no token.*build_tokenizer"):
         read_prompts(tmp_path / "train.parquet", tokenizer, 8)
     write_problems(tmp_path / "train.parquet", [Problem("p:0", "1 2 3", "6")], "x", "x", "train")
-    with pytest.raises(UserError, match=r"p:0 has 3 tokens, allowed are up to 2; raise sampling\.max_prompt"):
+    with pytest.raises(UserError, match=r"p:0 has 3 tokens, but 2 are allowed; raise sampling\.max_prompt"):
         read_prompts(tmp_path / "train.parquet", tokenizer, 2)
     for prompt, response, part in (("Sort cab", "1", "prompt"), ("1 2", "abc", "response")):
         with pytest.raises(UserError, match=f"the {part} of document d:0 has no token.*build_tokenizer"):

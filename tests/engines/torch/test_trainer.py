@@ -304,7 +304,7 @@ def test_ctrl_c_stops_between_steps_and_resumes(
 
     monkeypatch.setattr(os, "replace", interrupting)
     assert main(["train", *overrides]) == 130
-    assert "the same command goes on there" in capsys.readouterr().err and not (folder / files.SUMMARY).exists()
+    assert "the same command continues it" in capsys.readouterr().err and not (folder / files.SUMMARY).exists()
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
 

@@ -35,7 +35,7 @@ _PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2", *images.FAMILIES}
 def device_of(config: Config) -> torch.device:
     """Return the device of ``config.device``. Raises UserError where it is "cuda" and torch sees no GPU."""
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device=cuda: torch sees no GPU; use device=cpu or device=auto, or let bapo gpu-check say why")
+        raise UserError("device=cuda: torch sees no GPU; use device=cpu or device=auto, or ask bapo gpu-check why")
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(config.device)
@@ -144,9 +144,9 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
         if lacks_memory(error):
             raise
         raise UserError(f"{path}: not a Hugging Face model: {first_line(error)}; {cure}") from error
-    model, found = loaded
-    if lost := sorted({*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}):
-        raise UserError(f"{path}: the weight {lost[0]} is missing or has another shape than the model's; {cure}")
+    model, loading = loaded
+    if absent := sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])}):
+        raise UserError(f"{path}: the weight {absent[0]} is missing or has another shape than the model's; {cure}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **revision)
     except Exception as error:  # the tokenizers' library raises many kinds
@@ -154,7 +154,7 @@ def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTra
     names = tokenizer.vocab_files_names.values()
     files = sorted({*names, "tokenizer.json"} if names else ())  # which transformers writes, whatever it has read
     if isinstance(path, Path) and files and not any((path / name).is_file() for name in files):
-        raise UserError(f"{path}: its tokenizer has no words, for lack of {' or '.join(files)}; {cure}")
+        raise UserError(f"{path}: its tokenizer has no words without {' or '.join(files)}; {cure}")
     torch.nn.Module.to(model, device)
     return model.eval(), chats.prepare(tokenizer, config)
 

@@ -11,5 +11,5 @@ class PositiveOnly(Method):
     source = "an example"
 
     def build_batch(self, step, fresh, sampler):
-        kept = [group for group in fresh if group.mean > 0]
-        return Batch(kept, [(group, "never solved") for group in fresh if group.mean == 0])
+        solved = [group for group in fresh if group.mean > 0]
+        return Batch(solved, [(group, "never solved") for group in fresh if group.mean == 0])
