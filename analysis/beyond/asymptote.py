@@ -7,6 +7,7 @@ and c_mid where half of A - R_0 is gained. Seeds are averaged before a fit, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis import reading, style, text
 from analysis.figures import frames
@@ -149,38 +151,69 @@ def _bootstrap(curves: Curves, measure: str) -> np.ndarray:
 def estimate(curves: Curves, minus: Curves | None, measure: str) -> Estimate:
     """Return a measure (:meth:`Curves.measure`) of ``curves``, less that of ``minus`` if not None, as a fraction.
 
-    Its standard error is the standard deviation over a bootstrap of the seeds, which both sides draw together, with
-    S - 1 degrees of freedom. Raises UserError where the two have other seeds, or as :func:`fit`.
+    Its standard error is the standard deviation over a bootstrap of the seeds, which both sides draw together, times
+    sqrt(S / (S - 1)), as draws of S seeds spread too little. It has S - 1 degrees of freedom. Raises UserError where the two have other seeds, or as :func:`fit`.
     """
     if minus is not None and minus.seeds != curves.seeds:
         raise UserError("two fits are compared by the same seeds; their runs have others")
     mean, draws = curves.measure(measure), _bootstrap(curves, measure)
     if minus is not None:
         mean, draws = mean - minus.measure(measure), draws - _bootstrap(minus, measure)
-    return Estimate(mean, float(np.std(draws, ddof=1)), len(curves.seeds) - 1)
+    seeds = len(curves.seeds)
+    return Estimate(mean, float(np.std(draws, ddof=1)) * (seeds / (seeds - 1)) ** 0.5, seeds - 1)
+
+
+def _parts(methods: Sequence[str]) -> list[Sequence[str]]:
+    """Divide the methods evenly into panels that show their bands."""
+    size = math.ceil(len(methods) / math.ceil(len(methods) / style.BANDS))
+    return [methods[i : i + size] for i in range(0, len(methods), size)]
+
+
+def _costs(block: Block, study: StudyFile) -> list[str]:
+    """Return the keys of SPENT that all evaluated runs have, since evidence may lack operations.
+
+    Raises NotRecorded where they have neither.
+    """
+    recorded, reason = [], None
+    for against in SPENT:
+        try:
+            for method in block.methods:
+                read(block, method, study, against)
+            recorded.append(against)
+        except NotRecorded as error:
+            reason = error
+    if reason and not recorded:
+        raise reason
+    return recorded
 
 
 def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
-    """Draw a row a task and model, a panel a cost: each method at its evaluated checkpoints, and the fit.
+    """Draw each method at its evaluated checkpoints, and the fit: a panel per task, model, cost and few methods.
 
     Raises UserError where no method has evaluated checkpoints, or one has too few.
     """
     study = with_curves(study)
-    places = [(block, against) for block in study.blocks for against in SPENT]
+    places = [
+        (block, against, methods)
+        for block in study.blocks
+        for against in _costs(block, study)
+        for methods in _parts(list(block.methods))
+    ]
     fig, panels = style.grid(frames.caption(study, "accuracy_by_cost"), len(places), 2, 2.4, "test accuracy (%)")
     parts = []
-    for axes, (block, against) in zip(panels, places, strict=True):
-        for method in block.methods:
+    for axes, (block, against, methods) in zip(panels, places, strict=True):
+        for method in methods:
             curves, line = read(block, method, study, against), look(block, method)
             spent, accuracy = curves.mean()
             values = 100 * np.stack([accuracy, curves.accuracy.min(axis=0), curves.accuracy.max(axis=0)])
-            style.band(axes, spent, values, len(block.methods), label=block.plain_title(method), **line)
+            style.band(axes, spent, values, len(methods), label=block.plain_title(method), **line)
             fitted = 100 * fit(spent, accuracy).at(spent)
             axes.plot(spent, fitted, color=style.BLACK, linewidth=0.8, linestyle=":", zorder=5)
             columns = dict(zip(("accuracy", "lowest", "highest"), values, strict=True))
             rows = pd.DataFrame({"spent": spent, **columns, "fitted": fitted})
             parts.append(rows.assign(**block.keys(method), against=against))
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.set_xlabel(NAMES[against])
         axes.set_title(block.title)
     style.legend(fig, panels, 4)
@@ -188,9 +221,9 @@ def figure(study: StudyFile) -> tuple[Figure, pd.DataFrame]:
 
 
 def _rows(block: Block, study: StudyFile) -> Iterator[Mapping[str, Any]]:
-    """Yield a row a method and cost, in percent and points; methods without evaluated checkpoints have none."""
-    for against in SPENT:
-        by_method = {m: read(block, m, study, against) for m in block.methods if m in study.curves}
+    """Yield a row a method and cost, in percent and points. block: of methods with evaluated checkpoints."""
+    for against in _costs(block, study):
+        by_method = {m: read(block, m, study, against) for m in block.methods}
         reference = by_method.get(study.reference)
         for method, curves in by_method.items():
             sigmoid = fit(*curves.mean())
@@ -213,11 +246,11 @@ def write(study: StudyFile, out: Path) -> list[Path]:
 
     Raises UserError where no method has evaluated checkpoints.
     """
-    numbers, tables = [], []
+    study, numbers, tables = with_curves(study), [], []
     for block in study.blocks:
         rows = list(_rows(block, study))
         numbers += rows
-        for against in SPENT:
+        for against in dict.fromkeys(row["against"] for row in rows):
             cells = [
                 {
                     "Method": row["title"],
@@ -230,8 +263,6 @@ def write(study: StudyFile, out: Path) -> list[Path]:
                 for row in rows
                 if row["against"] == against
             ]
-            if not cells:
-                raise UserError(f"{study.name}: no method has evaluated checkpoints; name some under curves")
             tables.append(Table.of(f"{block.title}: against {against}", cells))
     page = Page.of(study, f"Asymptotes: {study.title}", tables, text.words(ASYMPTOTE, draws=DRAWS))
     name = f"{ASYMPTOTE}_{study.name}"
