@@ -1,8 +1,8 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
 #
-# Snakemake has no public way for five things, so these reach into it, and each says why: require_targets,
-# unlimited_starts, limit_gpus, check_gpus and grouped here; progress.smk reads the jobs of its DAG and replaces its
-# log's handler.
+# Snakemake has no public way for six things, so these reach into it, and each says why: require_targets,
+# require_own_results, unlimited_starts, limit_gpus, check_gpus and grouped here; progress.smk reads the jobs of its DAG
+# and replaces its log's handler.
 
 import atexit
 import dataclasses
@@ -32,6 +32,7 @@ from bapo.experiments.settings import read_settings
 from bapo.experiments.settings import settings_of_project
 from bapo.gpu import devices
 from bapo.plan import resources
+from bapo.store.files import read_json
 from bapo.sweeps import files as sweep_files
 
 
@@ -96,7 +97,46 @@ def before(function, check):
     return lambda *arguments, **keywords: (check(), function(*arguments, **keywords))[1]
 
 
+def after(function, check):
+    """Return a function of Snakemake's that ends with a check."""
+    return lambda *arguments, **keywords: (function(*arguments, **keywords), check())[0]
+
+
 workflow._prepare_dag = before(workflow._prepare_dag, require_targets)
+
+
+def written_identity(job, summary):
+    """Return the identity that a job would write into its summary."""
+    names, seed = cell_of(job.wildcards)
+    if job.rule.name in ("data", "data_of_model"):
+        return identity.data_identity(run_configuration(**names))
+    if job.rule.name == "base":
+        return identity.base_identity(run_configuration(**names))
+    config = configuration_of(job.wildcards)
+    if job.rule.name == "train":
+        limit = summary.get("budget", {}).get("amount")
+        return budgets.limited(run_identity(job.wildcards), config, limit)
+    return identity.identity_of_evaluation(config, summary["checkpoint_sha256"] or summary["checkpoint"])
+
+
+@user_errors
+def require_own_results():
+    """Refuse finished results of other settings. Snakemake compares the settings with its record of a job, which lies in
+    the folder that it was called in: another checkout, or a results folder that was moved, has none."""
+    made = {"data", "data_of_model", "base", "train", "evaluate", "evaluate_base"}
+    for job in workflow.dag.jobs if workflow.is_main_process else ():
+        if job.rule.name not in made or workflow.dag.needrun(job) or workflow.persistence.has_metadata(job):
+            continue
+        path = Path(job.output[0])
+        if not path.exists():
+            continue
+        summary = read_json(path)
+        if "evidence" not in summary and summary.get("identity") != written_identity(job, summary):
+            cure = "name another results, or delete this file, and it is made again"
+            raise UserError(f"{path}: made with other settings than these, or by another version; {cure}")
+
+
+workflow._build_dag = after(workflow._build_dag, require_own_results)
 
 
 def start_warm_process():

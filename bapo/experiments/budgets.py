@@ -128,6 +128,9 @@ def identity(config: Config) -> str:
 
     Raises UserError as :func:`amount` does.
     """
-    limit = amount(config)
-    unbudgeted = train_identity(config)
+    return limited(train_identity(config), config, amount(config))
+
+
+def limited(unbudgeted: str, config: Config, limit: float | None) -> str:
+    """Return the identity of a run that ends after ``limit``. unbudgeted: by its configuration alone."""
     return unbudgeted if limit is None else digest([unbudgeted, config.train.budget.unit, limit])

@@ -61,6 +61,10 @@ class RePO(Method):
     A prompt with at least ``min_cached`` earlier responses brings back ``replays`` of them. Fresh and replayed ones
     have separate advantages; loss = on-policy + ``off_policy_weight`` * off-policy, both clipped on the stored
     log-probabilities. This step's responses enter the cache after the choice.
+
+    The authors' script differs. It brings back the highest rewards (``strategy=reward``), and its loss divides both
+    parts by the number of all responses, where ours divides each by its own. It has no entropy bonus and no dual clip,
+    and samples with a top-k of 50; here these are the same for all methods (Table 3).
     """
 
     Config = RePOConfig
@@ -68,7 +72,7 @@ class RePO(Method):
     kept: ResponseCache
     title = "+RePO"
     kind = "off"
-    summary = "a cache of 16 responses per prompt; four strategies of retrieval (`method.strategy`)"
+    summary = "a cache of 16 responses per prompt; four strategies of retrieval (`method.strategy`: the newest)"
     source = "Li et al. 2506.09340; SihengLi99/RePO"
     cost = "1 x rollouts, up to 2 x trained responses"
     kl_of_second_part = False

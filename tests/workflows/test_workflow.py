@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,8 +19,11 @@ from support.workflow import dry_run, environment, snakemake
 
 from analysis.products import COMPARISON, PER_STUDY, drawn_by, figures_of
 from analysis.products import FIGURES as DRAWN
-from bapo.experiments import places
+from bapo.experiments import identity, places
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.studies import load_study
+from bapo.store.files import read_json, write_json
 from bapo.warm import launch
 
 #: the figures that Table 1's runs alone are enough for; those of its test curves take further evaluations
@@ -264,6 +268,29 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
 ) -> None:
     edit(undisturbed.experiments / file, old, new)
     assert set(undisturbed.jobs(*SMOKE)) == wanted
+
+
+@pytest.mark.parametrize("kind", ["data", "base", "train", "evaluate"])
+def test_results_that_snakemake_did_not_make_here_are_of_these_settings(kind: str, tmp_path: Path) -> None:
+    """As in a second checkout with the same results, whose Snakemake knows nothing of the settings that made them."""
+    words = ["scale=smoke", "task=countdown", "method=grpo", "seed=1"]
+    config = compose_config([*words, f"paths.results={tmp_path / 'results'}"])
+    run = run_directory(config)
+    summaries = {
+        "data": (data_directory(config), identity.data_identity(config)),
+        "base": (base_directory(config), identity.base_identity(config)),
+        "train": (run, identity.train_identity(config)),
+        "evaluate": (run / "eval", identity.identity_of_evaluation(config, "sha")),
+    }
+    for name, (folder, digest) in summaries.items():
+        summary = {"identity": "another" if name == kind else digest, "checkpoint": "x", "checkpoint_sha256": "sha"}
+        write_json(folder / "summary.json", summary)
+    target = summaries[kind][0] / "summary.json"
+    for wrong in (True, False):
+        result = dry_run(tmp_path, os.path.relpath(target, tmp_path), "--config", "scale=smoke")
+        message = f"{re.escape(os.path.relpath(target, tmp_path))}: made with other settings than these"
+        assert (result.returncode, bool(re.search(message, result.stderr))) == (int(wrong), wrong), result.stderr
+        write_json(target, read_json(target) | {"identity": summaries[kind][1]})
 
 
 @pytest.mark.system

@@ -173,6 +173,7 @@ def in_host_memory(config: Config) -> bool:
 def host_bytes(config: Config, ranks: int) -> float:
     """Count the bytes of host memory that ``ranks`` ranks keep together while verl trains on GPUs, or a few more.
 
+    What a method replays is not counted: RePO's cache takes 8 a token, 16 responses per prompt.
     A delayed rollout policy takes 8 a parameter, as its float32 shards lie there twice from its first push on. A policy
     in host memory takes 8 for its moments. FSDP pins that policy's weights and gradients, and the reference.
     """
