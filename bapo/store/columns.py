@@ -105,7 +105,7 @@ STEP = {
 GROUP = {
     "step": "from 1",
     "prompt_id": "of the problem",
-    "origin": "fresh, re-evaluated (X2), replayed (X3) or demonstrated (an expert's)",
+    "origin": "fresh, re-evaluated (X2), replayed (X3) or demonstration (an expert's)",
     "version": "steps of updates in the policy that sampled the group",
     "generated_step": "the step that sampled it",
     "rewards": "of its responses, a list",
