@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib import import_module
@@ -49,11 +49,14 @@ def names() -> list[str]:
     return sorted({*_built_in(), *_installed(tuple(sys.path))})
 
 
-def table(linked: bool = False) -> str:
-    """Return the methods as a Markdown table. linked: with links to papers, as docs/methods.md shows it."""
+def table(linked: bool = False, own: Sequence[str] = ()) -> str:
+    """Return the methods as a Markdown table.
+
+    linked: with links to papers, as docs/methods.md shows it; own: the project's methods, which are listed, too.
+    """
     lines = ["| name | type | what it does | cost | source |", "|---|---|---|---|---|"]
-    for name in names():
-        cls = get(name)
+    for name in [*names(), *own]:
+        cls = _of_project(name) if name in own else get(name)
         source = (
             re.sub(r"\b\d{4}\.\d{5}\b", r"[\g<0>](https://arxiv.org/abs/\g<0>)", cls.source) if linked else cls.source
         )
@@ -62,8 +65,8 @@ def table(linked: bool = False) -> str:
 
 
 def show() -> None:
-    """Print the methods: ``bapo methods``."""
-    print(table())
+    """Print the methods of the suite, of installed packages and of the project: ``bapo methods``."""
+    print(table(own=project.methods()))
 
 
 def _class_in(module: ModuleType) -> type[Method]:
@@ -73,6 +76,12 @@ def _class_in(module: ModuleType) -> type[Method]:
     if len(classes) != 1:
         raise UserError(f"{module.__file__}: must define one class derived from Method, and has {len(classes)}")
     return classes[0]
+
+
+def _of_project(name: str) -> type[Method]:
+    """Return the class of the project's ``methods/NAME.py``. Raises UserError."""
+    file = f"methods/{name}.py"
+    return _sound(_class_in(project.module(file, f"method={name}")), file)
 
 
 def get(algorithm: str) -> type[Method]:
@@ -91,17 +100,27 @@ def get(algorithm: str) -> type[Method]:
 
 
 def _sound(cls: type[Method], file: str) -> type[Method]:
-    """Return a class that is not of the suite. Raises UserError for a Config that is none, and for a misspelt hook."""
+    """Return a class that is not of the suite.
+
+    Raises UserError for a Config that is none or that no method names, and for a misspelt hook.
+    """
     if not (isinstance(cls.Config, type) and issubclass(cls.Config, MethodConfig)):
         raise UserError(f"{file}: {cls.__name__}.Config={cls.Config!r}: must be a class derived from MethodConfig")
     try:
         cls.Config()
     except ValidationError as error:
         raise refused(error, file, f"{cls.__name__}.Config") from None
+    types = [value for value in vars(sys.modules[cls.__module__]).values() if isinstance(value, type)]
+    read = {config for method in types if issubclass(method, Method) for config in method.Config.__mro__}
+    for config in types:
+        if issubclass(config, MethodConfig) and config.__module__ == cls.__module__ and config not in read:
+            raise UserError(f"{file}: no method reads {config.__name__}; write Config = {config.__name__} in its class")
     hooks = [name for name in dir(Method) if not name.startswith("_")]
     attributes = {name for each in cls.__mro__ if not each.__module__.startswith("bapo.") for name in vars(each)}
     for name in sorted(attributes.difference(dir(Method))):
-        if not name.startswith("_") and get_close_matches(name, hooks, 1, 0.85):
+        # functions have more names that make sense beside a hook's, such as `store` beside `restore`
+        cutoff = 0.85 if callable(getattr(cls, name)) else 0.75
+        if not name.startswith("_") and get_close_matches(name, hooks, 1, cutoff):
             raise UserError(unknown(f"{file}: {cls.__name__}.{name}", "no such hook", name, hooks))
     return cls
 
@@ -109,7 +128,7 @@ def _sound(cls: type[Method], file: str) -> type[Method]:
 def node_of(name: str) -> dict[str, Any]:
     """Return what a configuration says of a method without a file in ``experiments/method/``. Raises UserError."""
     if name in project.methods():
-        cls = _class_in(project.module(f"methods/{name}.py", f"method={name}"))
+        cls = _of_project(name)
         algorithm = f"methods/{name}.py:{cls.__name__}"
     else:
         cls, algorithm = get(name), _ALGORITHMS.get(name, name)

@@ -80,13 +80,17 @@ def test_the_release_takes_the_sizes_of_its_buffer_from_the_batch() -> None:
     assert (method.bad_capacity, method.max_reevaluated, method.v, method.dual_clip) == (64, 5, 2, 10.0)
 
 
-def test_a_file_in_the_folder_of_a_project_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_folder_of_a_project_is_a_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bapo.yaml").touch()
     (tmp_path / "methods").mkdir()
     file = tmp_path / "methods" / "mine.py"
     file.write_text("from bapo.methods.bapo import BAPO\nclass Mine(BAPO):\n    title, v = '+Mine', 3\n")
     (tmp_path / "methods" / "_helpers.py").touch()
     monkeypatch.chdir(tmp_path)
+    methods.show()
+    assert [line[:8] for line in capsys.readouterr().out.splitlines()][-1] == "| `mine`"
     assert "mine" in options("method") and not {"_helpers", "base", "parts"} & set(options("method"))
     config = run_config("laptop", "countdown", "", "mine", 1)
     assert (config.method.algorithm, config.method.title) == ("methods/mine.py:Mine", "+Mine")

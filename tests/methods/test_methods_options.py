@@ -165,8 +165,11 @@ def test_a_method_of_another_package_is_listed_and_trained(
                 ("build_batches", "build_batch"),
                 ("use_critic", "uses_critic"),
                 ("save", "saved"),
+                ("titel", "title"),
+                ("suorce", "source"),
             )
         ),
+        ("pass\nclass Options(MethodConfig): share: float = 0.5", "no method reads Options; write Config = Options in"),
     ],
 )
 def test_a_class_that_is_no_method_of_the_suites_kind_is_refused(
