@@ -85,7 +85,7 @@ class Group:
     """Holds one prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
 
     prompt: the problem
-    rewards: float32 [G] in [0, 1]
+    rewards: float32 [G] in [0, 1]; nothing can be written into them, as the tables record them after the update
     step: the training step that generated the responses
     version: the training step after which the sampling weights were taken (0: base)
     samples: the responses, in the order of the rewards
@@ -115,7 +115,12 @@ class Group:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        self.rewards = np.asarray(self.rewards, dtype=np.float32)
+        self.grade(self.rewards)
+
+    def grade(self, rewards: np.ndarray) -> None:
+        """Set the rewards of all responses, as the verifier gives them. Raises ValueError as the class does."""
+        self.rewards = np.array(rewards, dtype=np.float32)
+        self.rewards.flags.writeable = False
         if self.rewards.ndim != 1 or not len(self.rewards):
             raise ValueError(f"prompt {self.prompt.id}: rewards must be a vector of G values, got {self.rewards.shape}")
         if not (np.isfinite(self.rewards).all() and self.rewards.min() >= 0 and self.rewards.max() <= 1):

@@ -64,7 +64,8 @@ class RecordedSampler:
         found = []
         for prompt in prompts:
             group = record(prompt, self.step, 9, DEMONSTRATED, 1)
-            group.rewards[:], group.samples.logprobs[:] = 1.0, 0.0
+            group.grade(np.ones(group.size))
+            group.samples.logprobs[:] = 0.0
             found.append(None if prompt.id == "p3" else group)
         return found
 
@@ -110,7 +111,7 @@ def batches(options: dict[str, object]) -> tuple[methods.Method, list[methods.Ba
         budget = method.rollout_budget(step, LONGEST)
         for group in fresh if budget else []:
             group.unfinished = group.samples.lengths >= budget
-            group.rewards[group.unfinished] = 0.0
+            group.grade(np.where(group.unfinished, 0.0, group.rewards))
         made.append(method.build_batch(step, fresh, sampler))
     return method, made
 

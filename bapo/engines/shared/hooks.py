@@ -6,11 +6,12 @@ Without these checks an engine would train on an array of the wrong shape, or fa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from bapo.methods import Batch, Method
 
 #: whether a part of an answer is right, which part, its value, and what it must be; a rule may rely on earlier ones
 Rules = Iterator[tuple[bool, str, object, str]]
+#: what is wrong with a hook that changes rewards, and the cure
+SHAPES = "changes the rewards of a group, which the tables record; shape rewards in `advantages`, on a copy"
 #: the metrics of a loss that have columns of their own
 LOSS_COLUMNS = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
 
@@ -38,14 +41,40 @@ def checked(method: Method) -> Method:
 def _checked(method: Method, name: str, hook: Callable[..., Any], rules: Callable[..., Rules]) -> Callable[..., Any]:
     @wraps(hook)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        answer = hook(*arguments, **keywords)
-        for holds, part, value, must in rules(method, answer, *arguments, *keywords.values()):
+        given = [*arguments, *keywords.values()]
+        rewards = [(g, g.rewards) for each in given for g in (each if isinstance(each, list) else [each]) if _is(g)]
+        try:
+            answer = hook(*arguments, **keywords)
+        except ValueError as error:
+            if "read-only" in str(error):  # what numpy says of an array that cannot be changed
+                raise UserError(f"{place(method, name)} {SHAPES}") from error
+            raise
+        if any(group.rewards is not known for group, known in rewards):
+            raise UserError(f"{place(method, name)} {SHAPES}")
+        for holds, part, value, must in rules(method, answer, *given):
             if not holds:
-                place = f"{method.config.algorithm.partition(':')[0]}: {type(method).__name__}.{name}"
-                raise UserError(f"{place} returned {part}{_description(value)}, must be {must}")
+                raise UserError(f"{place(method, name)} returned {part}{_description(value)}, must be {must}")
         return answer
 
     return call
+
+
+def _is(value: object) -> TypeGuard[Group]:
+    return isinstance(value, Group)
+
+
+def place(method: Method, hook: str) -> str:
+    """Return where a hook is defined, for errors: the method's file or name, its class and the hook."""
+    return f"{method.config.algorithm.partition(':')[0]}: {type(method).__name__}.{hook}"
+
+
+def not_finite(method: Method, hook: str, loss: float) -> str:
+    """Return what is wrong where a gradient is not finite: the loss, or else its gradient alone.
+
+    hook: whose loss it is, ``loss`` or ``value_loss``.
+    """
+    where = place(method, hook)
+    return f"the gradient of {where} is not finite" if math.isfinite(loss) else f"{where} returned {loss}"
 
 
 def _description(value: object) -> str:
@@ -54,6 +83,13 @@ def _description(value: object) -> str:
     if isinstance(value, list | tuple | dict):
         return f"a {type(value).__name__} of {len(value)}"
     return repr(value) if value is None or isinstance(value, Real | str) else f"a {type(value).__name__}"
+
+
+def _is_array(answer: object, kind: type, shape: Sequence[int], of: str) -> tuple[bool, str, object, str]:
+    """Return the rule that an answer is NumPy's or torch's, as its type and shape may be right in the other's."""
+    names = {np.ndarray: "a NumPy array", Tensor: "a torch tensor"}
+    found = names.get(type(answer))
+    return isinstance(answer, kind), f"{found}, " if found else "", answer, f"{names[kind]} {list(shape)} of {of}"
 
 
 def _one_of(kinds: type | UnionType, must: str) -> Callable[..., Rules]:
@@ -101,15 +137,16 @@ def _metrics(metrics: Any, reserved: set[str], kind: type) -> Rules:
 
 def _advantages(method: Method, answer: Any, group: Group) -> Rules:
     size, longest = group.size, int(group.samples.lengths.max())
-    yield isinstance(answer, np.ndarray) and answer.dtype.kind in "fiu", "", answer, f"an array of numbers [{size}]"
+    yield _is_array(answer, np.ndarray, [size], "numbers")
+    yield answer.dtype.kind in "fiu", "", answer, f"numbers [{size}]"
     fits = answer.shape == (size,) or (answer.ndim == 2 and len(answer) == size and answer.shape[1] >= longest)
     yield fits, "", answer, f"[{size}], or [{size}, {longest}] with a number for each token"
     yield bool(np.isfinite(answer).all()), f"{answer.tolist()}, ", answer, f"finite, for prompt {group.prompt.id}"
 
 
 def _second_part(method: Method, answer: Any, group: Group) -> Rules:
-    fits = isinstance(answer, np.ndarray) and answer.dtype == bool and answer.shape == (group.size,)
-    yield fits, "", answer, f"bool [{group.size}]"
+    yield _is_array(answer, np.ndarray, [group.size], "bool")
+    yield answer.dtype == bool and answer.shape == (group.size,), "", answer, f"bool [{group.size}]"
 
 
 def _loss(method: Method, answer: Any, inputs: LossInputs | ValueInputs, rows: tuple[str, ...] = ()) -> Rules:
@@ -129,6 +166,22 @@ def _loss(method: Method, answer: Any, inputs: LossInputs | ValueInputs, rows: t
             f"a tensor {list(shape)}",
         )
     yield from _metrics({k: v for k, v in metrics.items() if k not in rows}, RESERVED - LOSS_COLUMNS, Tensor)
+
+
+def _by_token(method: Method, answer: Any, *given: Any) -> Rules:
+    [shape] = (each.mask.shape for each in given if isinstance(each, LossInputs))
+    yield _is_array(answer, Tensor, shape, "numbers")
+    yield answer.shape == shape, "", answer, f"{list(shape)}, a number for each token"
+
+
+def _surrogate(method: Method, answer: Any, *given: Any) -> Rules:
+    yield isinstance(answer, tuple) and len(answer) == 2, "", answer, "a tuple (losses, where a clip was active)"
+    for part in answer:
+        yield from _by_token(method, part, *given)
+
+
+def _scalar(method: Method, answer: Any, *_: object) -> Rules:
+    yield isinstance(answer, Tensor) and not answer.ndim, "", answer, "a tensor []"
 
 
 def _state(method: Method, answer: Any) -> Rules:
@@ -152,6 +205,9 @@ RULES: dict[str, Callable[..., Rules]] = {
     "second_part": _second_part,
     **dict.fromkeys(("separate", "passes"), _one_of(int, "int")),
     **dict.fromkeys(("resets_reference", "trains_policy"), _one_of(bool, "bool")),
+    **dict.fromkeys(("ratio", "divergence"), _by_token),
+    "surrogate": _surrogate,
+    "reduce": _scalar,
     "loss": partial(_loss, rows=("clipped",)),
     "value_loss": _loss,
     "state": _state,

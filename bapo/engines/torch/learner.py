@@ -16,7 +16,7 @@ from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import ValueInputs
 from bapo.algorithm.rollouts import Estimates, Group
-from bapo.engines.shared import models, shortcut
+from bapo.engines.shared import hooks, models, shortcut
 from bapo.engines.shared.batch_tensors import Rows, by_group, micro_batches, score_rows
 from bapo.engines.shared.loss_inputs import RowMarks, denominators, origin_numbers, terms_by_origin
 from bapo.engines.shared.schedule import learning_rate
@@ -70,11 +70,19 @@ class TrainedModel:
         """Cut the responses of ``groups`` into what goes through the model at once."""
         return micro_batches(groups, self.train.micro_batch_size, self.device)
 
-    def _step(self, what: str, cure: str) -> float:
-        """Take the optimiser's step; returns the norm of the gradient. Raises UserError where that is not finite."""
+    def _step(self, step: int, hook: str, loss: float, cure: str) -> float:
+        """Take the optimiser's step; returns the norm of the gradient. Raises UserError where that is not finite.
+
+        Args:
+            step: the training step
+            hook: the method's loss
+            loss: what it returned
+            cure: what a user may change
+        """
         update, norm = self.updates + 1, torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):
-            raise UserError(f"{what} is not finite at update {update}; {cure}")
+            fault = hooks.not_finite(self.method, hook, loss)
+            raise UserError(f"{fault} at step {step}, update {update}; divide by no 0, or {cure}")
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
         self.optimizer.step()
@@ -185,7 +193,7 @@ class Critic(TrainedModel):
             total += float(loss.detach())
             for name, value in loss_metrics.items():
                 metrics.add(name, float(value), float(mask.sum()))
-        norm = self._step(f"step {step}: the critic's gradient", "lower method.critic_rate_ratio")
+        norm = self._step(step, "value_loss", total, "lower method.critic_rate_ratio")
         metrics.add("value_loss", total)
         metrics.add("critic_gradient_norm", norm)
         return tokens
@@ -308,7 +316,7 @@ class Learner(TrainedModel):
                     metrics.add(name, float(np.mean(terms.numpy())), len(terms))
                     if name.startswith("ratio_x"):
                         ratios[name].append(terms.numpy())
-        norm = self._step(f"step {step}: the gradient", "lower train.learning_rate, check the rewards")
+        norm = self._step(step, "loss", total_loss, "lower train.learning_rate")
         metrics.add("loss", total_loss)
         metrics.add("gradient_norm", norm)
         metrics.add("updates", 1.0)

@@ -114,8 +114,7 @@ class ResponseGenerator:
         for n, group in enumerate(groups):
             samples = extend(group.samples, tails[n])
             marks = unfinished(samples, self.parameters)
-            # rewards are copied, so that the caller's group stays as it is
-            resumed.append(replace(group, rewards=group.rewards.copy(), samples=samples, unfinished=marks))
+            resumed.append(replace(group, samples=samples, unfinished=marks))
         self._grade(resumed, index, costs)
         return resumed
 
@@ -131,7 +130,9 @@ class ResponseGenerator:
                 with costs.timed("reward"):
                     texts = decode(self.tokenizer, groups[n].samples.select(responses))
                     verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth, count)
-                groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
+                rewards = groups[n].rewards.copy()
+                rewards[responses] = [verdict.correct for verdict in verdicts]
+                groups[n].grade(rewards)
                 costs.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
 
 

@@ -151,7 +151,7 @@ class VerlStepSampler(StepSampler):
     def _mark_unfinished(self, group: Group) -> Group:
         """Mark the group's unfinished responses and take back verl's rewards for them. Returns the group."""
         group.unfinished = unfinished(group.samples, self.setup.parameters)
-        group.rewards[group.unfinished] = 0.0
+        group.grade(np.where(group.unfinished, 0.0, group.rewards))
         return group
 
     def _prompt_tokens(self, prompt: Prompt) -> int:

@@ -41,7 +41,7 @@ from verl.workers.utils.padding import response_to_nested
 from bapo import tasks
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.engines.shared import models, records
+from bapo.engines.shared import hooks, models, records
 from bapo.engines.shared.models import chats
 from bapo.engines.shared.prompts import Embedder, PromptTokens
 from bapo.engines.shared.sampling import SamplingParameters, cut_off
@@ -318,7 +318,7 @@ class MethodTrainer(ResumableTrainer):
             return batch
         batch.extra_info["rows_per_update"] = self.layout.rows_per_update
         batch = super()._update_critic(batch, metrics)
-        self._require_finite(metrics, "critic")
+        self._require_finite(metrics, "critic", "value_loss")
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -327,13 +327,17 @@ class MethodTrainer(ResumableTrainer):
         self.updates += len(self.parts)
         batch.extra_info["rows_per_update"] = self.layout.rows_per_update
         batch = super()._update_actor(batch, metrics)
-        self._require_finite(metrics, "actor")
+        self._require_finite(metrics, "actor", "loss")
         return batch
 
-    def _require_finite(self, metrics: dict, part: str) -> None:
-        """Raise RuntimeError for a gradient that is not finite; verl would skip the update and only log it."""
+    def _require_finite(self, metrics: dict, part: str, hook: str) -> None:
+        """Raise RuntimeError for a gradient that is not finite; verl would skip the update and only log it.
+
+        part: the model; hook: the method's loss that trains it.
+        """
         if not np.isfinite(metrics.get(f"{part}/grad_norm", 0.0)):
-            raise RuntimeError(f"step {self.global_steps}: the {part}'s gradient is not finite")
+            fault = hooks.not_finite(self.method, hook, float(metrics.get(f"{part}/bapo/{hook}", 0.0)))
+            raise RuntimeError(f"step {self.global_steps}: {fault}")
 
     # ------------------------------------------------------------------ what is recorded
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.late import LATE
 from support.scripted import ScriptedSampler, fresh, loss_inputs
 
 from bapo import methods
+from bapo.algorithm.rollouts import Group
 from bapo.errors import UserError
 from bapo.methods import Batch, Method
 
@@ -27,9 +29,10 @@ CLIPPED = {"clipped": [0.0, 0.0]}
 
 def one_step(**own: Any) -> None:
     """Ask a method for all that a step asks for. own: a hook's answer, or an attribute of the class."""
-    answers = {n: partial(lambda value, *_: value, v) for n, v in own.items() if callable(getattr(Method, n, None))}
+    hooks = [n for n, v in own.items() if callable(getattr(Method, n, None)) and not callable(v)]
+    answers = {n: partial(lambda value, *_: value, own[n]) for n in hooks}
     cls = type("Own", (Method,), own | answers)
-    method = checked(cls(methods.MethodConfig(algorithm="methods/own.py:Own"), batch_size=2, seed=1))
+    method = checked(cls(methods.MethodConfig(algorithm="methods/own.py:Own", kl_coef=0.1), batch_size=2, seed=1))
     sampler, groups = ScriptedSampler(stream=["a", "b"]), fresh(1, [2, 0])
     method.draw_prompts(1, sampler)
     method.syncs_rollout_policy(1)
@@ -81,6 +84,10 @@ UNUSABLE: dict[str, list[tuple[Any, str]]] = {
         *((np.zeros(s, np.float32), f"float32 {list(s)}") for s in ((7,), (8, 1), (2, 8), (8, 8, 8), ())),
         *((np.zeros(8, object), "object [8]"), (np.full(8, np.nan), f"{[math.nan] * 8}, float64 [8]")),
     ],
+    "ratio": [(None, "None"), (np.ones((2, 2)), "a NumPy array, float64 [2, 2]")],
+    "surrogate": [(None, "None"), ((None, None), "None")],
+    "divergence": [(0.5, "0.5")],
+    "reduce": [(None, "None"), (0.5, "0.5")],
     "second_part": [(np.zeros(7, bool), "bool [7]"), (np.zeros(8, int), "int64 [8]")],
     "loss": [
         *((0.5, "0.5"), ((0.5, {}), "the loss 0.5"), (([1.0, 2.0], CLIPPED), "the loss float32 [2]")),
@@ -98,6 +105,55 @@ def test_an_answer_that_no_engine_can_use_is_refused(hook: str, answer: Any, sai
         values, metrics = answer
         answer = lost(torch.tensor(1.0) if values == "bare" else values, **metrics)
     refused({hook: answer}, f"{hook} returned {said}")
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 1), (1, 2), (2, 3), (2, 2, 1)])
+@pytest.mark.parametrize("hook", ["ratio", "surrogate", "divergence"])
+def test_what_a_loss_is_made_of_has_a_number_for_each_token(hook: str, shape: tuple[int, ...]) -> None:
+    values, right = torch.ones(shape), torch.ones((2, 2))
+    for answer in [(values, right), (right, values)] if hook == "surrogate" else [values]:
+        refused({hook: answer}, f"{hook} returned float32 {list(shape)}")
+
+
+def test_a_tensor_has_the_right_shape_and_is_no_array() -> None:
+    for hook, answer in (("advantages", torch.zeros(8)), ("second_part", torch.zeros(8, dtype=torch.bool))):
+        refused({hook: answer}, f"{hook} returned a torch tensor, {str(answer.dtype)[6:]} [8]")
+    refused({"reduce": torch.ones(2)}, "reduce returned float32 [2]")
+
+
+def in_place(group: Group) -> None:
+    group.rewards -= 0.5
+
+
+def as_a_part(group: Group) -> None:
+    group.rewards[0] = 0.5
+
+
+def reassigned(group: Group) -> None:
+    group.rewards = group.rewards * 0.5
+
+
+def graded(group: Group) -> None:
+    group.grade(group.rewards * 0.5)
+
+
+@pytest.mark.parametrize("change", [in_place, as_a_part, reassigned, graded])
+@pytest.mark.parametrize("hook", ["build_batch", "advantages"])
+def test_a_hook_that_changes_rewards_is_named(hook: str, change: Callable[[Group], None]) -> None:
+    def changing(self: Method, *given: Any) -> Any:
+        change(given[0] if hook == "advantages" else given[1][0])
+        return getattr(Method, hook)(self, *given)
+
+    with pytest.raises(UserError, match=rf"^methods/own.py: Own.{hook} changes the rewards .* in `advantages`"):
+        one_step(**{hook: changing})
+
+
+def test_an_error_of_a_hook_stays_what_it_is() -> None:
+    def failing(*_: Any) -> Any:
+        raise ValueError("another")
+
+    with pytest.raises(ValueError, match=r"^another$"):
+        one_step(build_batch=failing)
 
 
 @pytest.mark.parametrize(
