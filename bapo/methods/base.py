@@ -114,7 +114,8 @@ class Batch:
 
     Args:
         groups: to train on; any number, even none
-        rejected: groups that are not trained on, each with the reason, for the log
+        rejected: groups that are not trained on, each with the reason, for the log. New groups that are neither here
+            nor in ``groups`` nor kept by the method are logged as not chosen
         metrics: further columns of ``steps.parquet``
         phase: what the method decides once a step; the loss of every mini-batch gets it as ``LossInputs.phase``
     """

@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +70,7 @@ class Recorder:
         self.method, self.budget, self.probe = method, budget, config.probe
         self.rows: dict[str, list[Json]] = {name: [] for name in TABLES}
         self.row: Json = {}  # the running step's in steps.parquet
+        self.left_out: list[Group] = []  # new groups of the running step that the method neither lists nor keeps
         self.spent, self.probes = 0.0, config.probe.prompts > 0  # the first probe is of the model before training
 
     def finished(self, step: int) -> bool:
@@ -100,6 +101,8 @@ class Recorder:
         """
         nan = math.nan
         graded = ended(fresh, batch)
+        listed = {g.key for g in (*batch.groups, *(g for g, _ in batch.rejected), *self.method.kept)}
+        self.left_out = [g for g in graded if g.key not in listed]
         means = np.array([g.mean for g in graded])
         extra = {
             "generation_batches": 1.0,
@@ -159,7 +162,7 @@ class Recorder:
         """Complete the row and keep it. measurements: its times, and what else the engine measures, by column."""
         self.row |= measurements
         self.rows[STEPS].append(self.row)
-        self.rows[GROUPS] += group_rows(step, batch)
+        self.rows[GROUPS] += group_rows(step, batch, self.left_out)
         return self.row
 
     def write(self, folder: Path, durable: bool = True) -> None:
@@ -185,12 +188,19 @@ def effective_sample_size(update: Mapping[str, float], part: int) -> float:
     return mean**2 / mean_square
 
 
-def group_rows(step: int, batch: Batch) -> list[Json]:
+def group_rows(step: int, batch: Batch, left_out: Sequence[Group] = ()) -> list[Json]:
     """Return the rows of ``groups.parquet``: every group of the step, used or not and why.
 
-    replayed: how many of its responses this step's rollout did not sample (stored ones, an expert's).
+    A new group that the method keeps for a later step has its row there. ``replayed`` is how many of its responses this
+    step's rollout did not sample (stored ones, an expert's).
+
+    Args:
+        step: 1-based
+        batch: what was trained on, and what the method rejected
+        left_out: groups that the method has in neither list and does not keep
     """
-    entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in batch.rejected]
+    unused = [*batch.rejected, *((g, "not chosen") for g in left_out)]
+    entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in unused]
     return [
         {
             "step": step,
@@ -260,6 +270,9 @@ def summary(folder: Path, identity: str, total_steps: int, budget: budgets.Budge
     """
     steps = read_table(folder / STEPS)
     totals = {name: steps[name].sum().item() for name in (*COUNTS, "updates", "forward_flops", "backward_flops")}
+    if not totals["updates"]:
+        cause = f"no update was made, so its model is the one that it began with; {files.GROUPS} says why, under reason"
+        print(f"warning: {folder}: {cause}", file=sys.stderr, flush=True)
     outcome = budget and budgets.outcome(budget, steps.to_dict("records"))
     return {
         "identity": identity,

@@ -16,6 +16,7 @@ from support.training import tiny
 
 from bapo import methods
 from bapo.algorithm.advantages import gae
+from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import Estimates, Group
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
@@ -24,6 +25,7 @@ from bapo.store.files import MANIFEST, STEPS, read_json
 
 if LATE:
     import torch
+    from torch import Tensor
     from support import vision
 
     from bapo.engines.fast import scoring as scoring_qwen2
@@ -165,8 +167,24 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
     one, made = critic(tiny(0)), groups()
     with torch.no_grad():
         one.model.lm_head.weight.fill_(float("inf"))
-    with pytest.raises(UserError, match=r"step 7: .* update 1; .*method\.critic_rate"):
+    with pytest.raises(UserError, match=r"^ppo: PPO.value_loss returned nan at step 7, update 1; .*method\.critic_rate"):
         one.update(7, one.with_estimates(made, MetricMeans()), MetricMeans())
+
+
+@pytest.mark.parametrize(
+    ("factor", "fault"), [(float("nan"), "grpo: GRPO.loss returned nan"), (0.0, "the gradient of grpo: GRPO.loss is not")]
+)
+def test_a_loss_that_is_not_finite_is_told_from_its_gradient(factor: float, fault: str) -> None:
+    learner = training.learner(tiny(0), {"algorithm": "grpo"})
+    loss = learner.method.loss
+
+    def broken(inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        value, metrics = loss(inputs)
+        return value + factor * torch.sqrt(0 * value), metrics  # the root has no slope at 0
+
+    learner.method.loss = broken
+    with pytest.raises(UserError, match=rf"^{fault}.* at step 3, update 1; .*lower train.learning_rate"):
+        learner.update(3, training.groups((4, 4), 24))
 
 
 def test_a_ba_ppo_run_records_its_critic(tiny_world: list[str]) -> None:

@@ -24,11 +24,13 @@ from support.runs import without_a_line
 from support.trackio import needs_trackio
 
 from bapo.__main__ import main
+from bapo.algorithm.rollouts import Group
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import probe_identity, train_identity
 from bapo.experiments.places import base_directory, run_directory
 from bapo.graders.verdict import OVERLOADED, Verdict
+from bapo.methods import Batch, Method
 from bapo.store import files
 from bapo.store.lock import locked
 from bapo.tasks.countdown.task import Countdown
@@ -138,6 +140,21 @@ def test_a_method_trains_and_records(tiny_world: list[str], method: str) -> None
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     ids = tokenizer("12 / 3 = 4")["input_ids"]
     assert len(ids) == 5 and tokenizer.decode(ids).replace(" ", "") == "12/3=4"
+
+
+def test_groups_that_no_list_names_are_recorded_and_a_run_without_an_update_is_named(
+    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build_batch(self: Method, step: int, fresh: list[Group], _: object) -> Batch:
+        self.kept = fresh[:1]
+        return Batch([], [(fresh[1], "never solved")])
+
+    monkeypatch.setattr(Method, "build_batch", build_batch)
+    config = compose_config([*tiny_world, "method=grpo", "seed=5", "train.steps=2"])
+    assert train(config)["totals"]["updates"] == 0
+    groups = pd.read_parquet(run_directory(config) / files.GROUPS)
+    assert groups["reason"].tolist() == ["never solved", *["not chosen"] * 6] * 2 and not groups["used"].any()
+    assert f"warning: {run_directory(config)}: no update was made" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damaged", [False, True])
