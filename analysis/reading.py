@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.study import Base, Block, StudyFile, StudyRun
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.evaluation.scores import pass_at_k
+from bapo.store.columns import EVALUATION, TABLES
 from bapo.store.files import CONFIG, STEPS, SUMMARY, read_table, verify_files
 from bapo.validate import parse_yaml
 
@@ -104,19 +106,32 @@ def table(cell: StudyRun | Base, name: str, study: StudyFile, columns: Sequence[
     """Return one table of a run, by default with all its columns.
 
     name: the table's file, such as steps.parquet; study: whose command an error names. Raises UserError where the run
-    is unfinished or damaged, NotRecorded where it has no such table or column.
+    is unfinished or damaged, or no run has such a table; NotRecorded where this one has none; for a column both as
+    :func:`select`.
     """
     summary(cell.run, study)
     path = cell.run / name
     if not path.exists():
+        if "/" not in name and name not in TABLES:  # eval/ and curve/ have a table for each benchmark
+            raise UserError(unknown(str(cell.run), f"no table '{name}'", name, sorted({*TABLES} - {EVALUATION})))
         raise NotRecorded(f"{path} does not exist")
-    return select(read_table(path), columns, path) if columns else read_table(path)
+    return select(read_table(path), columns, path, study) if columns else read_table(path)
 
 
-def select(frame: pd.DataFrame, columns: Sequence[str], path: Path) -> pd.DataFrame:
-    """Return these columns of a run's table. Raises NotRecorded where it lacks one."""
+def select(frame: pd.DataFrame, columns: Sequence[str], path: Path, study: StudyFile) -> pd.DataFrame:
+    """Return these columns of a run's table.
+
+    Raises NotRecorded where it lacks one, and UserError where all runs of the study do and the suite knows none of this
+    name: it is misspelt, and what is made of it would be left out without a word.
+    """
     for column in columns:
         if column not in frame:
+            known = {name.replace("_xN", f"_x{i}") for name in TABLES.get(path.name, ()) for i in (1, 2, 3)}
+            tables = [cell.run / path.name for cell in study.cells]
+            known.update(*(read_table(table).columns for table in tables if table.exists()))
+            if column not in known and not study.missing:
+                close = [f"; did you mean '{name}'?" for name in get_close_matches(column, sorted(known), 1)]
+                raise UserError(f"{path}: no run of the study has a column '{column}'{''.join(close)}")
             raise NotRecorded(f"{path} has no column '{column}'")
     return frame[list(columns)]
 

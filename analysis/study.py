@@ -83,7 +83,10 @@ class Block:
         return {"task": self.task, "model": self.model, "method": method}
 
     def method_title(self, method: str) -> str:
-        return self.methods[method][0].method_title or f"+{method}"
+        """Return a method's title, with its name where another method of the block has the same title."""
+        titles = {name: runs[0].method_title or f"+{name}" for name, runs in self.methods.items()}
+        shared = [*titles.values()].count(titles[method]) > 1
+        return f"{titles[method]} ({method})" if shared else titles[method]
 
     def plain_title(self, method: str) -> str:
         """Return a method's title without the table's decoration."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analysis import figures, products
 from analysis.study import StudyFile
+from bapo.errors import UserError
 
 
 def write(name: str, study: StudyFile, out: Path) -> list[Path]:
@@ -24,4 +25,6 @@ def write(name: str, study: StudyFile, out: Path) -> list[Path]:
             files += figures.draw(figure, study, out, stem)
         except NotRecorded as lacking:  # evidence has no groups.parquet, which some figures read
             print(f"left out: {figure}: {lacking}", file=sys.stderr)
+        except UserError as error:
+            raise UserError(f"{figure}: {error}") from None
     return files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pandas as pd
 import pytest
 from support.runs import place, write_evaluation, write_run, write_study
 
-from analysis import paper
+from analysis import paper, products, tables
 from analysis.__main__ import main
 from analysis.reading import Outcomes
 from analysis.results import BASE, Result, against, by_method, difference, margin, shares
 from analysis.study import Block, load, merged
 from analysis.tables import comparison
+from bapo.errors import UserError
 
 Bits = dict[str, list[list[int]]]
 
@@ -98,6 +100,46 @@ def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
 
 
 COUNTDOWN = Block("countdown", "qwen2-112k", "Countdown", "Tiny", None, {}, (("a", "A"),), {}, None)
+
+
+def test_equal_titles_have_the_methods_names(study: Path) -> None:
+    (block,) = load(study).blocks
+    same = {name: tuple(replace(run, method_title="+A") for run in block.methods[name]) for name in ("bapo", "grpo")}
+    titles = replace(block, methods={**block.methods, **same})
+    assert [titles.method_title(name) for name in titles.methods] == ["+A (grpo)", "+BAPO+SLOW", "+A (bapo)"]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "missing", "message"),
+    [
+        ("steps.parquet", "reward_maen", (), "steps.parquet: no run of .* column 'reward_maen'; .* 'reward_mean'"),
+        ("steps.parquet", "mine", (), "steps.parquet: no run of .* column 'mine'; .* 'min3'"),
+        ("steps.parquet", "reward_maen", ("countdown/tiny/mine/1",), None),  # that run may have it
+        *(("steps.parquet", name, (), None) for name in ("of_another", "entropy", "tv_x2")),
+        ("step.parquet", "step", (), "no table 'step.parquet' .did you mean 'steps.parquet'.*"),
+        ("curve/a.parquet", "step", (), None),
+    ],
+)
+def test_what_an_own_figure_misspells_is_no_reason_to_leave_it_out(
+    table: str,
+    column: str,
+    missing: tuple[str, ...],
+    message: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "from analysis import reading\n"
+        f"def drawn(study): reading.table(study.cells[0], {table!r}, study, ['step', {column!r}])\n"
+    )
+    for method, column_of_its_own in (("grpo", "min3"), ("bapo", "of_another")):
+        write_run(place(tmp_path, method, 1), bits("1" * 4, "1" * 4), steps=[{column_of_its_own: 1.0}])
+    cells = [("tiny", method, 1) for method in ("grpo", "bapo")]
+    read = load(write_study(tmp_path, cells, name="toys", missing=missing))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(products, "compared_with", lambda _: ["own.py:drawn"])
+    with pytest.raises(UserError, match=f"^own.py:drawn: .*{message}") if message else nullcontext():
+        tables.write(products.COMPARISON, read, tmp_path / "out")
 
 
 def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result:

@@ -25,8 +25,8 @@ from bapo.store.files import MANIFEST, STEPS, read_json
 
 if LATE:
     import torch
-    from torch import Tensor
     from support import vision
+    from torch import Tensor
 
     from bapo.engines.fast import scoring as scoring_qwen2
     from bapo.engines.shared.batch_tensors import Rows, collate, index_of
@@ -167,12 +167,15 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
     one, made = critic(tiny(0)), groups()
     with torch.no_grad():
         one.model.lm_head.weight.fill_(float("inf"))
-    with pytest.raises(UserError, match=r"^ppo: PPO.value_loss returned nan at step 7, update 1; .*method\.critic_rate"):
+    with pytest.raises(
+        UserError, match=r"^ppo: PPO.value_loss returned nan at step 7, update 1; .*method\.critic_rate"
+    ):
         one.update(7, one.with_estimates(made, MetricMeans()), MetricMeans())
 
 
 @pytest.mark.parametrize(
-    ("factor", "fault"), [(float("nan"), "grpo: GRPO.loss returned nan"), (0.0, "the gradient of grpo: GRPO.loss is not")]
+    ("factor", "fault"),
+    [(float("nan"), "grpo: GRPO.loss returned nan"), (0.0, "the gradient of grpo: GRPO.loss is not")],
 )
 def test_a_loss_that_is_not_finite_is_told_from_its_gradient(factor: float, fault: str) -> None:
     learner = training.learner(tiny(0), {"algorithm": "grpo"})
