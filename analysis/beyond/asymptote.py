@@ -152,8 +152,8 @@ def estimate(curves: Curves, minus: Curves | None, measure: str) -> Estimate:
     """Return a measure (:meth:`Curves.measure`) of ``curves``, less that of ``minus`` if not None, as a fraction.
 
     Its standard error is the standard deviation over a bootstrap of the seeds, which both sides draw together, times
-    sqrt(S / (S - 1)), as draws of S seeds spread too little. It has S - 1 degrees of freedom. Raises UserError where the
-    two have other seeds, or as :func:`fit`.
+    sqrt(S / (S - 1)), as draws of S seeds spread too little. It has S - 1 degrees of freedom. Raises UserError where
+    the two have other seeds, or as :func:`fit`.
     """
     if minus is not None and minus.seeds != curves.seeds:
         raise UserError("two fits are compared by the same seeds; their runs have others")
