@@ -398,8 +398,14 @@ def grouped():
 
 
 def together(name, needed=None):
-    """Say where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
-    return lambda wildcards: name if grouped() and not on_gpus(wildcards, needed) else None
+    """Say where a cluster runs a job: with others of the group ``name``, whose times add up, or alone on its own GPUs
+    or where it asks for a day."""
+
+    def alone(wildcards):
+        asked = taken(needed, 1, **cell_of(wildcards)[0]) if needed else {}
+        return asked and (asked["gpu"] or asked["runtime"] >= resources.DAY)
+
+    return lambda wildcards: name if grouped() and not alone(wildcards) else None
 
 
 @of_job

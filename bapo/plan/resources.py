@@ -2,7 +2,8 @@
 
 A second attempt (``retries`` in profiles/slurm) requests more, as the first may have lacked memory or time. Runs on
 GPUs and evaluations of pretrained models on GPUs do not: their first attempt requests most of a node's memory, and the
-next job continues a run or an evaluation whose time was up.
+next job continues a run or an evaluation whose time was up. No job without a GPU requests more than a day, the usual
+limit of a partition of CPUs.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def base_model(config: Config, attempt: int = 1) -> Resources:
     """Return the same for the base job. A pretrained model is only described."""
     scratch = config.model.kind == "scratch"
     gpus = int(config.device == "cuda" and scratch)
-    megabytes = _memory(config, gpus) if scratch else 4000
-    return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
+    megabytes, minutes = (_memory(config, gpus), _minutes(config)) if scratch else (4000, 30)
+    return _resources(megabytes, minutes, gpus, attempt)
 
 
 def evaluation(config: Config, attempt: int = 1) -> Resources:
@@ -72,8 +73,8 @@ def problems(config: Config, attempt: int = 1) -> Resources:
 
 
 def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resources:
-    nodes = 1 if gpus else None
-    return {"mem_mb": attempt * megabytes, "runtime": attempt * minutes, "gpu": gpus, "nodes": nodes}
+    minutes, nodes = (attempt * minutes, 1) if gpus else (min(attempt * minutes, DAY), None)
+    return {"mem_mb": attempt * megabytes, "runtime": minutes, "gpu": gpus, "nodes": nodes}
 
 
 def _memory(config: Config, gpus: int) -> int:

@@ -78,11 +78,17 @@ def test_a_dry_run_needs_no_gpu_and_shows_both_interpreters(tmp_path: Path) -> N
     assert calls == {"data": sys.executable, "base": python, "train": python}
 
 
-def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path) -> None:
-    """By task the start; eight runs with their evaluations; everything drawn."""
-    assert len(load_study("table1", "laptop").cells) == 81
+@pytest.mark.parametrize(
+    ("scale", "together", "alone"),
+    [("laptop", {"start": 3, "runs": 11, "analysis": 1}, 0), ("pocket", {"start": 4, "analysis": 1}, 12)],
+)
+def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path, scale: str, together: dict, alone: int) -> None:
+    """By task the start; eight runs with their evaluations, or each alone where it takes a day; what is drawn."""
     profile = str(ROOT / "workflows" / "profiles" / "slurm")  # which names the file of partitions beside it
-    done = workflow.dry_run(tmp_path, "--workflow-profile", profile, "table1", "--config", "results=results")
+    words = ("--workflow-profile", profile, "table1", "--config", f"scale={scale}", "results=results")
+    done = workflow.dry_run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
-    groups = Counter(re.findall(r"Group job (\w+) ", done.stdout + done.stderr))
-    assert groups == {"start": 3, "runs": 11, "analysis": 1}
+    said = done.stdout + done.stderr
+    assert Counter(re.findall(r"Group job (\w+) ", said)) == together
+    assert len(re.findall(r"^Job \d+: Train", said, re.MULTILINE)) == alone
+    assert len(load_study("table1", "laptop").cells) == 81
