@@ -315,6 +315,14 @@ def sweep_identity(wildcards):
     return study.identity(sweep_of(wildcards.sweep), SETTINGS)
 
 
+@user_errors
+def trials_identity(wildcards):
+    """Return the identity of all that trials.json holds of a sweep, which has its titles and reference, too."""
+    from bapo.sweeps import study
+
+    return identity.digest([sweep_identity(wildcards), study.description(sweep_of(wildcards.sweep), SETTINGS)])
+
+
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
 # job is called, not what it means.
 def python(*words, needed=None):

@@ -175,7 +175,7 @@ rule sweep_trials:
     log:
         LOGS / "sweeps" / "{sweep}" / "trials.log",
     params:
-        identity=sweep_identity,
+        identity=trials_identity,
         call=python("bapo", "sweep", "--settings", SETTINGS.as_json()),
     message:
         "Trials of sweep {wildcards.sweep}"

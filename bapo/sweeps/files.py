@@ -66,10 +66,15 @@ class Sweep:
     def cell(self, method: str, seed: int) -> Cell:
         return Cell(self.task, self.model, method, seed)
 
+    @property
+    def methods(self) -> list[str]:
+        """Return the methods that trials begin from or equal, the usual one first."""
+        choices = getattr(self.space.get(METHOD), "choices", ())
+        return [*dict.fromkeys([self.file.method, *self.file.named, *choices])]
+
     def reused_cells(self) -> list[Cell]:
         """Return the ordinary runs that the sweep uses: of methods that equal some trials, and of the reference."""
-        choices = getattr(self.space.get(METHOD), "choices", ())
-        methods = dict.fromkeys([self.file.method, *self.file.named, *choices, self.file.reference])
+        methods = dict.fromkeys([*self.methods, self.file.reference])
         return [self.cell(method, seed) for method in methods for seed in self.seeds]
 
 

@@ -37,12 +37,23 @@ def slot_files(sweep: Sweep, settings: Settings) -> list[Path]:
 
 
 def identity(sweep: Sweep, settings: Settings) -> str:
-    """Identify the study to which a slot's trial belongs. The number of trials is not part of it, so it may grow."""
+    """Identify the study to which a slot's trial belongs. The number of trials is not part of it, so it may grow.
+
+    What every method of the sweep means is part of it, as a trial keeps the value that its runs had. Raises UserError
+    where one cannot be composed without a trial's values, and as :func:`check` does.
+    """
     from optuna.distributions import distribution_to_json
 
-    run_identity = identity_of_seed(train_content(check(sweep, settings)), 0)
+    check(sweep, settings)
+    identities: dict[str, str] = {}
+    waiting: list[str | None] = [*sweep.methods]
+    while waiting:
+        if (name := waiting.pop(0)) and name not in identities:
+            config = settings.run(sweep.cell(name, sweep.seeds[0]))
+            identities[name] = identity_of_seed(train_content(config), 0)
+            waiting.append(config.train.budget.like)  # the method's runs end when that one's have
     space = [[key, distribution_to_json(d)] for key, d in sweep.space.items()]
-    return digest([space, list(sweep.seeds), run_identity, sweep.file.start])
+    return digest([space, list(sweep.seeds), *identities.values(), sweep.file.start])
 
 
 def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
@@ -135,26 +146,16 @@ def outcome(trial: FrozenTrial, sweep: Sweep) -> Json:
     }
 
 
-def collect(sweep: Sweep, settings: Settings) -> Path:
-    """Write ``trials.json``, which ``analysis robustness`` reads: the sweep, its finished trials, the reference's runs.
+def description(sweep: Sweep, settings: Settings) -> Json:
+    """Return what ``trials.json`` says beside the trials, titles and the reference's runs included.
 
-    Raises UserError unless each slot has a finished trial and one of them has a value.
+    Raises UserError as :func:`check` does.
     """
     from optuna.distributions import distribution_to_json
 
-    trials = open_study(sweep, settings).get_trials(deepcopy=False)
-    # if the sweep had more trials before, these are in the study and count as well
-    rows = [outcome(trial, sweep) for trial in trials if trial.state.is_finished()]
-    if missing := sorted(set(range(sweep.trials)) - {row["slot"] for row in rows}):
-        raise UserError(
-            f"sweep {sweep.name}: slots {', '.join(map(str, missing))} of {sweep.trials} are not finished; run "
-            f"`bapo run sweep_{sweep.name}`"
-        )
-    if all(row["value"] is None for row in rows):
-        raise UserError(f"sweep {sweep.name}: no trial could be trained; {rows[0]['reason']}")
     config = check(sweep, settings)
     reference = {str(seed): settings.run(sweep.cell(sweep.file.reference, seed)) for seed in sweep.seeds}
-    content = {
+    return {
         "title": f"{sweep.file.title}, {config.task.title}",
         "scale": sweep.scale,
         "note": config.scale.note,
@@ -175,8 +176,25 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
             "title": reference[str(sweep.seeds[0])].method.title,
             "runs": {seed: str(run_directory(run)) for seed, run in reference.items()},
         },
-        "trials": sorted(rows, key=lambda row: row["slot"]),
     }
+
+
+def collect(sweep: Sweep, settings: Settings) -> Path:
+    """Write ``trials.json``, which ``analysis robustness`` reads: the sweep, its finished trials, the reference's runs.
+
+    Raises UserError unless each slot has a finished trial and one of them has a value.
+    """
+    trials = open_study(sweep, settings).get_trials(deepcopy=False)
+    # if the sweep had more trials before, these are in the study and count as well
+    rows = [outcome(trial, sweep) for trial in trials if trial.state.is_finished()]
+    if missing := sorted(set(range(sweep.trials)) - {row["slot"] for row in rows}):
+        raise UserError(
+            f"sweep {sweep.name}: slots {', '.join(map(str, missing))} of {sweep.trials} are not finished; run "
+            f"`bapo run sweep_{sweep.name}`"
+        )
+    if all(row["value"] is None for row in rows):
+        raise UserError(f"sweep {sweep.name}: no trial could be trained; {rows[0]['reason']}")
+    content = description(sweep, settings) | {"trials": sorted(rows, key=lambda row: row["slot"])}
     path = folder_of(sweep, settings) / "trials.json"
     write_json(path, content)
     return path

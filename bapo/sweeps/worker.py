@@ -54,7 +54,7 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> Froze
     print(f"{label}: {', '.join(f'{k} = {v}' for k, v in parameters.items())}", file=sys.stderr)
     try:
         configs = [config_of_trial(sweep, settings, parameters, seed) for seed in sweep.seeds]
-    except UserError as error:  # parameters that exclude each other are a result, not a crash
+    except UserError as error:  # the study's identity has composed the methods, so the parameters exclude each other
         trial.set_user_attr(studies.REASON, str(error))
         return study.tell(trial, state=TrialState.FAIL)
     means: list[float] = []

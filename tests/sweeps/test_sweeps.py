@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.configs import edit, forget
 from support.processes import wait_for
 from support.workflow import PATIENCE
 
@@ -195,6 +196,47 @@ def test_a_changed_space_seed_or_configuration_is_another_study(world: SweepWorl
     assert states(files.load("tiny_countdown", other), other) == {}
     world.write(FREE, title="Another title", scales={"smoke": {"trials": 9, "seeds": [1, 2]}})
     assert states(tiny(world), world.settings) == {0: "RUNNING"}  # neither is part of it
+
+
+def of_methods(*choices: str) -> dict[str, Any]:
+    return {"space": {"method": {"type": "categorical", "choices": [*choices]}}, "start": {}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "old", "new", "other"),
+    [
+        (of_methods("bapo", "bapo+fixed_3_4"), "c2_range: [0.375, 0.375]", "c2_range: [0.25, 0.25]", True),
+        (of_methods("bapo", "bapo+fixed_3_4"), "v: 10", "v: 7", False),
+        ({"named": ["bapo+v10"]}, "v: 10", "v: 7", True),
+        ({}, "v: 10", "v: 7", False),
+        (
+            of_methods("grpo+rollouts_of_starved"),
+            "steps: 38",
+            "steps: 28",
+            True,
+        ),  # a run of another method ends its runs
+    ],
+)
+def test_a_method_of_the_sweep_that_means_something_else_makes_another_study(
+    world: SweepWorld, changes: dict[str, Any], old: str, new: str, other: bool
+) -> None:
+    """Its trials would keep the values of runs that are trained again."""
+    world.settings = world.settings.model_copy(update={"set": ()})
+    world.write(FREE, **changes)
+    sweep = tiny(world)
+    study.claim(study.open_study(sweep, world.settings), sweep, 0)
+    edit(world.experiments / "variants.yaml", old, new)
+    forget()
+    assert states(sweep, world.settings) == ({} if other else {0: "RUNNING"})
+
+
+@pytest.mark.parametrize("changes", [of_methods("bapo", "bapo+v10"), {"named": ["bapo+v10"]}])
+def test_an_error_of_a_file_fails_no_trial(world: SweepWorld, changes: dict[str, Any]) -> None:
+    edit(world.experiments / "variants.yaml", "method: {v: 10}", "method: {vv: 10}")
+    world.write(FREE, **changes)
+    with pytest.raises(UserError, match=r"method\.vv: no such key"):
+        worker.run_slot(tiny(world), world.settings, 0)
+    assert not study.folder_of(tiny(world), world.settings).joinpath(study.JOURNAL).exists()
 
 
 def test_a_grid_is_complete_in_whatever_order_its_slots_come(world: SweepWorld):
