@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from bapo.methods import Batch, Method
 #: whether a part of an answer is right, which part, its value, and what it must be; a rule may rely on earlier ones
 Rules = Iterator[tuple[bool, str, object, str]]
 #: what is wrong with a hook that changes rewards, and the cure
-SHAPES = "changes the rewards of a group, which the tables record; shape rewards in `advantages`, on a copy"
+CHANGED_REWARDS = "changes the rewards of a group, which the tables record; shape rewards in `advantages`, on a copy"
 #: the metrics of a loss that have columns of their own
 LOSS_COLUMNS = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
 
@@ -42,25 +42,22 @@ def _checked(method: Method, name: str, hook: Callable[..., Any], rules: Callabl
     @wraps(hook)
     def call(*arguments: Any, **keywords: Any) -> Any:
         given = [*arguments, *keywords.values()]
-        rewards = [(g, g.rewards) for each in given for g in (each if isinstance(each, list) else [each]) if _is(g)]
+        parts = [part for each in given for part in (each if isinstance(each, list) else [each])]
+        rewards = [(part, part.rewards) for part in parts if isinstance(part, Group)]
         try:
             answer = hook(*arguments, **keywords)
         except ValueError as error:
             if "read-only" in str(error):  # what numpy says of an array that cannot be changed
-                raise UserError(f"{place(method, name)} {SHAPES}") from error
+                raise UserError(f"{place(method, name)} {CHANGED_REWARDS}") from error
             raise
         if any(group.rewards is not known for group, known in rewards):
-            raise UserError(f"{place(method, name)} {SHAPES}")
+            raise UserError(f"{place(method, name)} {CHANGED_REWARDS}")
         for holds, part, value, must in rules(method, answer, *given):
             if not holds:
                 raise UserError(f"{place(method, name)} returned {part}{_description(value)}, must be {must}")
         return answer
 
     return call
-
-
-def _is(value: object) -> TypeGuard[Group]:
-    return isinstance(value, Group)
 
 
 def place(method: Method, hook: str) -> str:
