@@ -44,4 +44,4 @@ onsuccess:
 
 onerror:
     end_progress()
-    print(failure_message(log), closing_message(), sep="\n")
+    print(failure_message(log), closing_message(since=BEGAN), sep="\n")

@@ -60,11 +60,12 @@ def rows_of(home: Path) -> pd.DataFrame:
 
     runs, evaluations: how many are asked for; done, evaluated: how many of these are done; accuracy: mean over runs of
     the mean over benchmarks; now: what running jobs log.
-    Raises UserError where the folder is no scale's results.
+    Raises UserError where no study has begun in the folder.
     """
     files = sorted((home / "studies").glob("*.json"))
     if not files:
-        raise UserError(f"{home} has no studies: it is no scale's results; name one, for example results/laptop")
+        cure = "run one, or name another folder, for example results/laptop"
+        raise UserError(f"{home}: no study has begun here, whose runs would be shown; {cure}")
     studies = [*map(load, files)]
     asked = [(b.run.parts[-3:], s.is_evaluated) for s in studies for b in s.bases]
     asked += [(c.run.parts[-4:], s.is_evaluated) for s in studies for c in s.cells]

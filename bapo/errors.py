@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
-#: errors of a disk: no space, a quota, a read-only file system or folder, a file in place of a folder, a name that is
-#: too long, links in a circle
-_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
-_REFUSED |= {errno.ENAMETOOLONG, errno.ELOOP}
+#: errors of a disk: no space, a quota, a file in place of a folder, a name that is too long, links in a circle
+_NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+#: errors of a file, a folder or a file system that this user may not write
+_NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
 #: messages of torch, the loader of libraries and Python's threads when the machine or `ulimit` gives no more memory
 _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
 #: message of torch when a GPU has no more memory
@@ -88,7 +88,9 @@ def _cure(error: Exception) -> str | None:
     """
     number = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
     in_proc = isinstance(error, FileNotFoundError) and str(error.filename).startswith("/proc/")  # no file can be made
-    if in_proc or (number and int(number[1]) in _REFUSED):
+    if number and int(number[1]) in _NO_RIGHT:
+        return "ask for access to it or name another place"
+    if in_proc or (number and int(number[1]) in _NO_PLACE):
         return "make room or name another place"
     if lacks_memory(error):
         full = _CARD_FULL.search(str(error))

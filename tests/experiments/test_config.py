@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -337,17 +338,24 @@ def refused(text: str, kind: type[Exception] = OSError) -> Callable[[], int]:
         lambda: Path("/proc/a/b").mkdir(parents=True),
         lambda: Path("/proc/a").write_text("a"),
         refused("[Errno 122] Disk quota exceeded: 'results'"),
-        refused("[Errno 30] Read-only file system: 'results'"),
-        refused("[Errno 13] Permission denied: 'results'"),
         refused("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),  # pyarrow's
         refused("I/O error: No space left on device (os error 28)", RuntimeError),  # as safetensors says it
     ],
 )
-def test_what_a_disk_refuses_is_one_sentence(work: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_disk_has_no_place_for_is_one_sentence(
+    work: Callable[[], int], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_status(work) == 1
     assert re.fullmatch(r"error: .*: make room or name another place, and .*\n", capsys.readouterr().err)
     with pytest.raises(OSError, match="Errno 5"):  # a fault of the machine keeps its traceback
         exit_status(refused("[Errno 5] Input/output error"))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_what_a_user_may_not_write_is_one_sentence(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(refused(f"[Errno {number}] {os.strerror(number)}: 'results/.lock'")) == 1
+    cure = "ask for access to it or name another place, and run the same command again"
+    assert capsys.readouterr().err.endswith(f": 'results/.lock': {cure}\n")
 
 
 @pytest.mark.parametrize(
