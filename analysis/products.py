@@ -270,6 +270,16 @@ def shown_where_it_exists(home: Path, scale: str) -> list[Path]:
     return [p for p in compared if p.exists()] + reports + imported(home)
 
 
+def to_open(home: Path, files: Iterable[Path], sweeps: Iterable[str]) -> list[str]:
+    """Return "NAME: PLACE" of three of the files, which a reader opens first. home: the scale's results."""
+    shown = {f"Comparison of {study}": f"tables/{compared_file(study)}.md" for study in options("study")}
+    shown |= {f"Sweep {sweep}": f"sweeps/{sweep}/robustness.md" for sweep in sweeps}
+    shown |= {"Report": PAGE, "Table 1": f"tables/{MAIN}.md", "Figures": "figures", "Claims": f"{LEDGER}.md"}
+    shown |= {"First look": f"{FIRST_LOOK}.md", "Picture": f"{FIRST_LOOK}.png"}
+    there = {place for file in files for place in (file, file.parent)}
+    return [f"{name}: {home / place}" for name, place in shown.items() if home / place in there][:3]
+
+
 # ------------------------------------------------------------------------------------------------ the ledger
 
 

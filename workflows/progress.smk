@@ -108,26 +108,14 @@ def show_closing():
 
 
 def closing_message(since=0.0):
-    """Name what this run's targets are to be opened for: three things, the most readable first. since: no older one."""
-    here = products.at_scale(places.options("study"), SETTINGS.scale)
-    shown = {f"Comparison of {study}": f"tables/{products.compared_file(study)}.md" for study in here}
-    shown |= {f"Sweep {sweep}": f"sweeps/{sweep}/robustness.md" for sweep in SWEEPS_HERE}
-    shown |= {
-        "Report": products.PAGE,  # every target ends with it
-        "Table 1": "tables/table1.md",
-        "Figures": "figures",
-        "Claims": "claims.md",
-        "First look": "first_look.md",
-        "Picture": "first_look.png",
-    }
+    """Name what this run's targets are to be opened for. since: nothing that is older."""
     made = [SCALE / products.PAGE, *(Path(file) for job in workflow.dag.jobs for file in job.output)]
     new = [file for file in made if file.exists() and file.stat().st_mtime >= since]
-    places_to_open = {place for file in new for place in (file, file.parent)}
-    there = [f"{name}: {SCALE / place}" for name, place in shown.items() if SCALE / place in places_to_open]
+    there = products.to_open(SCALE, new, SWEEPS_HERE)
     from analysis.text import duration
 
     took = [f"This took {duration(time.monotonic() - line.start)}." for line in SHOWN[:1]]
-    return "\n".join([*there[:3], *took])
+    return "\n".join([*there, *took])
 
 
 def failure_message(log):

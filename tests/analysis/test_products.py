@@ -69,3 +69,20 @@ def test_every_sentence_is_used():
     folder = Path(products.__file__).parent
     code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     assert [key for key in parse_yaml(folder / "words.yaml") if f'"{key}"' not in code] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["report.html", "sweeps/free_countdown/robustness.md"], {"Sweep free_countdown": 1, "Report": 0}),
+        (["report.html", "tables/comparison_regimes.md", "x/summary.json"], {"Comparison of regimes": 1, "Report": 0}),
+        (["first_look.png", "first_look.md", "report.html"], {"Report": 2, "First look": 1, "Picture": 0}),
+        (["first_look.md", "tables/table1.md", "report.html", "claims.md"], {"Report": 2, "Table 1": 1, "Claims": 3}),
+        (["countdown/data/summary.json"], {}),
+    ],
+)
+def test_a_run_ends_by_naming_what_it_has_made(files: list[str], named: dict[str, int]) -> None:
+    """named: the words of each line and the number of its file, in the order of the lines."""
+    home = Path("results/smoke")
+    said = products.to_open(home, [home / file for file in files], ["free_countdown", "free_geometry"])
+    assert said == [f"{name}: {home / files[number]}" for name, number in named.items()]
