@@ -280,7 +280,12 @@ def as_text(targets: Sequence[str], settings: Settings, job_list: Sequence[Job])
             else:
                 at_least = "from " if kind == "together" and unit != "disk" and any_unknown else ""
                 columns.append(at_least + " / ".join(map(_short, sums)))
-        lines.append("".join([f"{kind:<10}", *(f"{column:>16}" for column in columns), f"  {source}"]).rstrip())
+        lines.append("".join([f"{kind:<10}", *(f" {column:>15}" for column in columns), f"  {source}"]).rstrip())
+    left = sum(job.cost.cpu_hours for job in job_list if not job.done)
+    if left and not on_gpu:
+        cores = len(os.sched_getaffinity(0))
+        time = f"{60 * left / cores:.0f} minutes" if left < 2 * cores else f"{left / cores:.0f} hours"
+        lines += ["", f"{'At least' if any_unknown else 'About'} {time} on this machine's {cores} cores."]
     if gpu_share := max((job.cost.gpu_share for job in job_list), default=0.0):
         host = max(job.cost.host for job in job_list)
         lines += [
