@@ -10,6 +10,7 @@ import errno
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,28 @@ def remade(folder: Path, identity: str) -> Iterator[None]:
         end_manifest(folder, manifest)
 
 
+@contextlib.contextmanager
+def made_aside(folder: Path, identity: str) -> Iterator[Path]:
+    """Yield another folder for a block that makes the files of ``folder``, which are moved there when it ends.
+
+    What ``folder`` held with another identity is set aside only then, so that a block that fails leaves all as it was.
+    Raises UserError as :func:`locked` does.
+    """
+    aside = folder.with_name(f".{folder.name}.new")
+    with locked(folder):
+        shutil.rmtree(aside, ignore_errors=True)  # is left by a process that was killed
+        try:
+            manifest = start_manifest(aside, identity)
+            yield aside
+            end_manifest(aside, manifest)
+            set_aside(folder, identity)
+            (folder / SUMMARY).unlink(missing_ok=True)
+            for file in sorted(aside.iterdir(), key=lambda f: f.name == SUMMARY):  # it says that all are there
+                os.replace(file, folder / file.name)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
 def set_aside(folder: Path, identity: str) -> Path | None:
     """Move a run, a base model or problems of another configuration out of the way, print so, and return their folder.
 
@@ -88,7 +111,7 @@ def set_aside(folder: Path, identity: str) -> Path | None:
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
-    reason = "has another configuration" if old_identity else "names no configuration"
+    reason = "was made from other settings, rows or code" if old_identity else "names no configuration"
     print(f"{folder}: what lies in this folder {reason}; moved to {target.name}", file=sys.stderr)
     return target
 

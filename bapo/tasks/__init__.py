@@ -6,14 +6,13 @@ imported when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 
 from bapo.errors import UserError, unknown
-from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Task
+from bapo.tasks.checks import checked
 
 #: the suite's own tasks, each with the place of its class
 TABLE = {
@@ -56,23 +55,4 @@ def _from_file(path: Path, changed: int) -> Task:
         raise UserError(f"{where}: must be a class derived from bapo.tasks.base.Task whose name is '{path.stem}'")
     if cls.verify is Task.verify or not getattr(cls, "benchmarks", None):
         raise UserError(f"{where}: needs verify(response, ground_truth) and benchmarks, test split -> title in tables")
-    task = cls()
-    task.verify = _checked(task.verify, where)
-    return task
-
-
-def _checked(verify: Callable[[str, str], Verdict], where: str) -> Callable[[str, str], Verdict]:
-    """Return a task's verify that names its file where it raises, or returns anything but a Verdict."""
-
-    def check(response: str, ground_truth: str) -> Verdict:
-        try:
-            verdict = verify(response, ground_truth)
-        except Exception as error:
-            error.add_note(f"{where}: in verify({response!r:.200}, {ground_truth!r:.200})")
-            raise
-        if not isinstance(verdict, Verdict):
-            must = "must be a bapo.tasks.base.Verdict"
-            raise UserError(f"{where}: verify({response!r:.80}, ...) returned {verdict!r:.80}; it {must}")
-        return verdict
-
-    return check
+    return checked(cls(), code.rpartition(":")[0])

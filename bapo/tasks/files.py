@@ -14,6 +14,8 @@ from bapo.tasks.base import Problem
 PLACEHOLDER = "<image>"
 #: of images, as Pillow names them; it would start other programs for some formats
 FORMATS = ("PNG", "JPEG")
+#: what :func:`read_problems` reads, for messages
+NEEDED = "a problem needs extra_info.id, prompt (one message, the user's) and reward_model.ground_truth"
 
 
 def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ability: str, split: str) -> None:
@@ -61,16 +63,19 @@ def read_problems(path: Path) -> list[Problem]:
     table = read_table(path)
     missing = {"prompt", "reward_model", "extra_info"} - set(table.columns)
     if missing:
-        raise UserError(f"{path}: column {min(missing)} is missing; make the data again with `bapo data`")
+        raise UserError(f"{path}: column {min(missing)} is missing; {NEEDED}, as `bapo data` writes them")
     images = table["images"] if "images" in table else [None] * len(table)
     problems: dict[str, Problem] = {}
     rows = zip(table["prompt"], table["reward_model"], table["extra_info"], images, strict=True)
     for number, (messages, reward, extra, pictures) in enumerate(rows):
         where = f"{path}: row {number}"
-        name, truth = extra.get("id") or "", reward.get("ground_truth") or ""
-        prompt = messages[0]["content"] if [m["role"] for m in messages] == ["user"] else ""
-        if not (name and prompt and truth):
-            raise UserError(f"{where}: id, prompt (one user's message) and ground_truth must be texts")
+        try:
+            name, truth = extra["id"], reward["ground_truth"]
+            prompt = messages[0]["content"] if [m["role"] for m in messages] == ["user"] else ""
+        except (TypeError, LookupError):
+            name = truth = prompt = ""
+        if not all(isinstance(text, str) and text for text in (name, prompt, truth)):
+            raise UserError(f"{where}: lacks one of these texts; {NEEDED}")
         problem = Problem(name, prompt, truth, tuple(p.get("bytes") for p in pictures) if pictures is not None else ())
         if problem.id in problems:
             raise UserError(f"{where}: problem {problem.id} occurs twice; every id must be unique")

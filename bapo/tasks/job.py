@@ -12,8 +12,9 @@ from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, fingerprints, verify_files, write_json
-from bapo.store.lock import locked, remade, set_aside
+from bapo.store.lock import made_aside
 from bapo.tasks.base import Task
+from bapo.tasks.checks import grade_golds
 from bapo.tasks.files import read_problems
 
 if TYPE_CHECKING:
@@ -40,31 +41,29 @@ def _finished(folder: Path, identity: str, what: str, job: str) -> Path:
 def make_data(config: Config) -> Json:
     """Write the problems into ``places.data_directory``. Returns their summary: identity, counts, golds, fingerprints.
 
-    Problems of another configuration are moved out of the way, as runs are.
+    Problems of another configuration are moved out of the way, as runs are, once the new ones are complete.
 
     Raises UserError where the problems cannot be had, or the task's verifier refuses a gold.
     """
     folder = data_directory(config)
     identity = data_identity(config)
-    with locked(folder):
-        set_aside(folder, identity)
-    with remade(folder, identity):
+    with made_aside(folder, identity) as new:
         task = tasks.get(config.task.name)
-        counts = task.write_data(config, folder)
+        counts = task.write_data(config, new)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
         golds = {}
         for name in config.data.split_sizes:
             if name in task.benchmarks:
-                path = folder / f"{name}.parquet"
-                golds[name] = check_golds(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)
-        summary = {"identity": identity, "problems": counts, "golds": golds, "files": fingerprints(folder, files)}
-        write_json(folder / SUMMARY, summary)
+                problems = [(p.id, p.ground_truth) for p in read_problems(new / f"{name}.parquet")]
+                golds[name] = check_golds(task, problems, f"split {name}")
+        summary = {"identity": identity, "problems": counts, "golds": golds, "files": fingerprints(new, files)}
+        write_json(new / SUMMARY, summary)
     for split, parts in counts.items():
         print(f"{split}: {', '.join(f'{count} {name}' for name, count in parts.items())}", file=sys.stderr)
     return summary
 
 
-def check_golds(task: Task, problems: Sequence[tuple[str, str]], where: Path | str) -> int:
+def check_golds(task: Task, problems: Sequence[tuple[str, str]], where: str) -> int:
     """Grade all gold responses: a verifier must accept what its own ground truths say, or no accuracy means anything.
 
     problems: (id, ground truth); where: the file or set, for the message. Returns the number of gold responses; zero
@@ -73,12 +72,7 @@ def check_golds(task: Task, problems: Sequence[tuple[str, str]], where: Path | s
     graded = 0
     for row, (name, truth) in enumerate(problems):
         try:
-            responses = task.gold_responses(truth)
-            reasons = [verdict.reason for verdict in (task.verify(r, truth) for r in responses) if not verdict.correct]
+            graded += grade_golds(task, truth)
         except UserError as error:
-            responses, reasons = (), [str(error)]
-        graded += len(responses)
-        if reasons:
-            cure = f"the grader does not accept its gold answer ({reasons[0]}); correct or remove the row"
-            raise UserError(f"{where}: row {row} ({name}): {cure}")
+            raise UserError(f"{where}: row {row} ({name}): {error}") from error
     return graded

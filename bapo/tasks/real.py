@@ -17,6 +17,7 @@ from bapo.graders.verdict import RIGHT, Verdict
 from bapo.store.files import Json, write_json
 from bapo.tasks import files, sources
 from bapo.tasks.base import Problem, Task
+from bapo.tasks.checks import TaskFault, grade_golds
 from bapo.tasks.generated import GeneratedTask, check_data
 from bapo.validate import wrong
 
@@ -111,10 +112,11 @@ class RealTask(Task):
         for split, split_items in items.items():
             for item in split_items:
                 try:
-                    self.check_golds(item.golds, f"problem {item.id} ({item.where}): column 'answer'")
+                    self.check_golds(item.golds, "column 'answer'")
+                    grade_golds(self, to_problem(item, "").ground_truth)
                 except UserError as error:  # no response could ever be right
-                    if split != "train":
-                        raise UserError(f"data.hub.{split}: {error}") from None
+                    if split != "train" or isinstance(error, TaskFault):
+                        raise UserError(f"data.hub.{split}: problem {item.id} ({item.where}): {error}") from error
                     unusable.append(item.id)
         if "train" in items:
             train = [item for item in items["train"] if item.id not in unusable]

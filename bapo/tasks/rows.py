@@ -38,19 +38,16 @@ class RowsTask(RealTask):
     answer_in: Literal["box", "tag", "all"] = "box"
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
-        return self._grade(response, json.loads(ground_truth)["answers"])
-
-    def equal(self, answer: str, gold: str) -> bool:
-        """Return whether an answer is the gold, where ``answers`` is not mathematics."""
-        return answer.split() == gold.split()
-
-    def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
-        answer = PLACES[self.answer_in][0](response)
+        golds, answer = json.loads(ground_truth)["answers"], PLACES[self.answer_in][0](response)
         if answer is None or len(answer) > _LONGEST:
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
             return mathematics.judge(answer, golds)
         return RIGHT if any(self.equal(answer, gold) for gold in golds) else Verdict(False, True, WRONG)
+
+    def equal(self, answer: str, gold: str) -> bool:
+        """Return whether an answer is the gold, where ``answers`` is not mathematics."""
+        return answer.split() == gold.split()
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return every gold where a response has its answer."""
@@ -58,7 +55,8 @@ class RowsTask(RealTask):
         return [PLACES[self.answer_in][1](gold) for gold in golds]
 
     def grade_line(self, line: Json) -> Verdict:
-        return self._grade(mathematics.read_response(line), self.check_golds(line["gold"], "field 'gold'"))
+        response, golds = mathematics.read_response(line), self.check_golds(line["gold"], "field 'gold'")
+        return self.verify(response, json.dumps({"answers": golds}))
 
     def check_golds(self, golds: object, where: str) -> tuple[str, ...]:
         readable = mathematics.readable if self.answers == "mathematics" else str.strip

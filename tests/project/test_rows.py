@@ -11,9 +11,12 @@ import pytest
 from support.configs import forget
 
 from bapo import tasks
+from bapo.__main__ import main
+from bapo.engines.shared.responses import grade
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity
+from bapo.store.files import read_json
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
 from bapo.tasks.rows import RowsTask
@@ -27,6 +30,12 @@ class Mine(RowsTask):
     answers = "ANSWERS"
     answer_in = "PLACE"
 """
+MINE = CODE.replace("ANSWERS", "exact").replace("PLACE", "tag")
+#: what may be wrong with a task's code
+BY_NUMBER = "    def equal(self, answer, gold):\n        return float(answer) == float(gold)\n"
+NEVER = "    def equal(self, answer, gold):\n        return False\n"
+A_BOOL = "    def verify(self, response, ground_truth):\n        return True\n"
+A_TEXT = "    def gold_responses(self, ground_truth):\n        return 'A'\n"
 SETTING = """\
 # @package _global_
 defaults:
@@ -94,6 +103,52 @@ def test_ways_of_grading(project: Path, answers: str, place: str, gold: str, rig
     assert task.verify(right, truth).correct
     assert not task.verify(wrong, truth).correct
     assert all(task.verify(response, truth).correct for response in task.gold_responses(truth))
+
+
+def test_training_lacks_the_rows_whose_gold_the_tasks_own_verifier_refuses(project: Path) -> None:
+    own = "    def equal(self, answer, gold):\n        return answer.isdigit() and answer == gold\n"
+    (project / "grader.py").write_text(MINE + own)
+    (project / "sets" / "train.csv").write_text("question,answer\none?,1\ntwo?,2\nthree?,three\n")
+    (project / "sets" / "test.jsonl").write_text('{"problem": "five?", "answer": ["5", "6"]}\n')
+    assert make_data(configuration())["problems"]["train"] == {"problems": 2, "rows": 3}
+    report = read_json(project / "results/laptop/mine/data/cleaning.json")
+    assert report["unusable_answers"] == ["sets/train.csv:2"]
+
+
+@pytest.mark.parametrize(
+    ("code", "named"), [(BY_NUMBER, "line 8: Mine.verify raised ValueError"), (A_BOOL, "Mine.verify returned True")]
+)
+def test_a_fault_of_the_verifier_is_no_wrong_answer(
+    project: Path, code: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a file to grade it is said with its line, and training and evaluation stop at it."""
+    (project / "grader.py").write_text(MINE + code)
+    (project / "r.jsonl").write_text('\n{"gold": "A", "response": "<answer>B</answer>"}\n')
+    assert main(["grade", "--task", "mine", "r.jsonl"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: r.jsonl, line 2: grader.py") and named in error and error.count("\n") == 1
+    with pytest.raises(UserError, match=named):
+        grade(tasks.get("mine"), ["<answer>B</answer>"], json.dumps({"answers": ["A"]}))
+
+
+def test_an_attempt_that_fails_leaves_the_problems_as_they_were(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = project / "results/laptop/mine"
+    train = project / "sets" / "train.csv"
+    rows = train.read_text()
+    first = make_data(configuration())
+    files = sorted((home / "data").iterdir())
+    for broken in (rows + "seven\n", rows.replace("three?", ""), rows + "eight\n"):
+        train.write_text(broken)
+        with pytest.raises(UserError, match=r"train\.csv"):
+            make_data(configuration())
+        assert [path.name for path in home.iterdir()] == ["data"] and sorted((home / "data").iterdir()) == files
+    assert "moved to" not in capsys.readouterr().err
+    train.write_text(rows + "seven?,A\n")
+    make_data(configuration())
+    assert "was made from other settings, rows or code; moved to .data.was-" in capsys.readouterr().err
+    assert {path.name for path in home.iterdir()} == {"data", f".data.was-{first['identity']}"}
 
 
 def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> None:
@@ -177,6 +232,15 @@ ROW = '{"problem": "x?", "answer": "A"}\n'
         ),
         ("sets/test.jsonl", ROW + ROW.replace("x?", r"\ud800"), "test.jsonl line 2: .*surrogates not allowed"),
         ("experiments/task/mine.yaml", "name: mine\ncode: nowhere.py:Task\n", "no file"),
+        *(
+            ("grader.py", MINE + code, message)
+            for code, message in (
+                (BY_NUMBER, r"csv:0 \(.*line 2\): grader\.py, line 8: Mine\.verify raised ValueError .*answer>A<"),
+                (A_BOOL, r"csv:0 \(.*line 2\): grader\.py: Mine\.verify returned True for .*, must be a Verdict"),
+                (A_TEXT, r"csv:0 \(.*line 2\): grader\.py: Mine\.gold_responses returned 'A' for .* a list"),
+                (NEVER, r"data\.hub\.mine_test: problem sets/test\.jsonl:0 \(.*line 1\): .*gold answer \(wrong\)"),
+            )
+        ),
         ("grader.py", "import sys\nsys.exit(3)\n", r"grader\.py cannot be imported \(SystemExit: 3\)"),
         ("experiments/task/countdown.yaml", TASK.replace("mine", "countdown"), r"task/countdown\.yaml: "),
         ("experiments/setting/laptop_mine.yaml", SETTING.replace("train.csv", "no.csv"), "data.hub.train: .*no.csv"),
