@@ -55,6 +55,8 @@ def grade_file(task: str, file: Path | str, out: TextIO | None = None, second: s
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"{path}: {error.strerror}; name a file with one JSON object a line") from None
     out.flush()
+    if not counts["graded"]:
+        raise UserError(f"{path}: has no line to grade; write one JSON object a line")
     sentence = f"{counts['graded']} graded, {counts['correct']} correct, {counts['unread']} without a readable answer"
     print(sentence, file=sys.stderr)
     if second:

@@ -219,10 +219,13 @@ def test_a_collapsed_policy_is_evaluated(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: f.drop(columns="reward_model"), "column reward_model is missing"),
+        (lambda f: f.drop(columns="reward_model"), "column reward_model is missing; .* extra_info.id, prompt .*"),
         (lambda f: pd.concat([f, f.iloc[:1]]), "row 6: problem .* occurs twice"),
         (lambda f: f.assign(reward_model=[{"ground_truth": ""}] * len(f)), "row 0: .*ground_truth"),
         (lambda f: f.assign(prompt=[[{"role": "system", "content": "x"}]] * len(f)), "row 0: .*prompt"),
+        (lambda f: f.assign(prompt="x"), "row 0: .*prompt"),
+        (lambda f: f.assign(extra_info=[{"index": 1}] * len(f)), r"row 0: .*extra_info\.id"),
+        (lambda f: f.assign(extra_info=[{"id": 7}] * len(f)), r"row 0: .*extra_info\.id"),
     ],
 )
 def test_broken_problems_are_named(world: World, tmp_path: Path, change: Any, message: str) -> None:
@@ -351,3 +354,6 @@ def test_a_malformed_line_is_named(tmp_path: Path, bad: bytes, named: str) -> No
     with pytest.raises(UserError, match=rf"r\.jsonl, line 3: .*{named}"):
         grade_file("countdown", path, out)
     assert len(out.getvalue().splitlines()) == 1  # the verdicts before it are out: the file is a stream
+    path.write_bytes(b"\n")
+    with pytest.raises(UserError, match=r"r\.jsonl: has no line"):
+        grade_file("countdown", path, out)
