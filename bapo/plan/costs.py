@@ -37,6 +37,7 @@ from bapo.sweeps import files as sweep_files
 
 PAPER, MODEL = "the paper's Table 2", "the model of docs/paper_scale.md"
 MEASURED, UNKNOWN = "measured times (bapo/plan/measured.yaml)", "nobody has measured it"
+GUESS = "guess from other tasks"  # from the slowest of them
 TABLES_BYTES = 1_000_000  # steps, groups, probe and evaluation of a laptop-scale run; more with more problems
 #: bfloat16 operations a second of an A100, and the shares of them that generation and training reach
 PEAK, GENERATING, TRAINING = 312e12, 0.05, 0.35
@@ -88,6 +89,12 @@ def measurements() -> Json:
     return yaml.safe_load(Path(__file__).with_name("measured.yaml").read_text(encoding="utf-8"))
 
 
+def measured_task(config: Config) -> tuple[str, str]:
+    """Return the task whose measurements hold for a configuration, and what to call the hours that come from them."""
+    seconds = measurements()["iteration"]
+    return (config.task.name, MEASURED) if config.task.name in seconds else (max(seconds, key=seconds.get), GUESS)
+
+
 # ------------------------------------------------------------------------------------------------ the model
 
 
@@ -125,7 +132,8 @@ def step_seconds(config: Config, gpus: int) -> tuple[float, float]:
 def data(config: Config) -> Cost:
     if config.data.source == "hub":
         return Cost(source=UNKNOWN)  # it downloads, and takes minutes
-    return Cost(cpu_hours=(measurements()["start"] + measurements()["data"].get(config.task.name, 10)) / 3600)
+    task, source = measured_task(config)
+    return Cost(cpu_hours=(measurements()["start"] + measurements()["data"][task]) / 3600, source=source)
 
 
 def base(config: Config) -> Cost:
@@ -133,10 +141,11 @@ def base(config: Config) -> Cost:
     if config.model.kind != "scratch" or shipped_base(config):
         return Cost(cpu_hours=measurements()["start"] / 3600)
     disk = 4 * parameters(config)
-    if on_gpus(config) or config.task.name not in measurements()["iteration"]:
+    if on_gpus(config):
         return Cost(disk=disk, source=UNKNOWN)
-    seconds = measurements()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
-    return Cost(cpu_hours=(measurements()["start"] + seconds) * config.base.threads / 3600, disk=disk)
+    task, source = measured_task(config)
+    seconds = measurements()["iteration"][task] * config.base.iterations * config.base.batch_size / 64
+    return Cost(cpu_hours=(measurements()["start"] + seconds) * config.base.threads / 3600, disk=disk, source=source)
 
 
 def train(config: Config) -> Cost:
@@ -150,14 +159,15 @@ def train(config: Config) -> Cost:
             return replace(cost, gpu_hours=8 * hours, source=PAPER)
         seconds = sum(step_seconds(config, gpus)) * expected_steps(config)
         return replace(cost, gpu_hours=gpus * seconds / 3600)
-    times = measurements()["step"].get(config.task.name)
-    if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
+    if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch":
         return Cost(disk=disk, source=UNKNOWN)
+    task, source = measured_task(config)
+    times = measurements()["step"][task]
     # a method without a measurement takes as long as the task's slowest
     step = times.get(name, times.get(name.split("+")[0], times.get(config.method.algorithm, max(times.values()))))
     share = config.train.batch_size * config.train.group_size / measurements()["responses"]
     seconds = measurements()["start"] + step * share * expected_steps(config)
-    return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk)
+    return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk, source=source)
 
 
 def _as_in_the_paper(config: Config) -> bool:
@@ -195,11 +205,11 @@ def evaluate(config: Config, curve: bool = False) -> Cost:
     if config.model.kind == "pretrained" and config.model.parameters and on_gpus(config):
         tokens = samples * config.sampling.max_response_tokens / 2
         return Cost(gpu_hours=2 * config.model.parameters * tokens / (PEAK * GENERATING) / 3600, source=MODEL)
-    times = measurements()["samples"].get(config.task.name)
-    if on_gpus(config) or config.model.kind != "scratch" or e.backend != "torch" or not times:
+    if on_gpus(config) or config.model.kind != "scratch" or e.backend != "torch":
         return Cost(source=UNKNOWN)
-    seconds = measurements()["start"] + samples / times
-    return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)
+    task, source = measured_task(config)
+    seconds = measurements()["start"] + samples / measurements()["samples"][task]
+    return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0, source=source)
 
 
 # ------------------------------------------------------------------------------------------------ the plan
@@ -263,7 +273,7 @@ def as_text(targets: Sequence[str], settings: Settings, job_list: Sequence[Job])
     units = {"gpu_hours": "GPU-hours"} if on_gpu else {}
     units |= {"cpu_hours": "CPU-hours", "disk": "GB of disk"}
     lines.append(
-        "".join([f"{'left / of':<10}", *(f"{title:>16}" for title in ("jobs", *units.values())), "  hours from"])
+        "".join([f"{'left / of':<10}", *(f"  {title:>16}" for title in ("jobs", *units.values())), "  hours from"])
     )
     rows: dict[tuple[str, str], list[Job]] = {}
     for kind in (*dict.fromkeys(KINDS.values()), "analysis"):
@@ -280,12 +290,11 @@ def as_text(targets: Sequence[str], settings: Settings, job_list: Sequence[Job])
             else:
                 at_least = "from " if kind == "together" and unit != "disk" and any_unknown else ""
                 columns.append(at_least + " / ".join(map(_short, sums)))
-        lines.append("".join([f"{kind:<10}", *(f" {column:>15}" for column in columns), f"  {source}"]).rstrip())
+        lines.append("".join([f"{kind:<10}", *(f"  {column:>16}" for column in columns), f"  {source}"]).rstrip())
     left = sum(job.cost.cpu_hours for job in job_list if not job.done)
-    if left and not on_gpu:
+    if left and not (on_gpu or any_unknown):
         cores = len(os.sched_getaffinity(0))
-        time = f"{60 * left / cores:.0f} minutes" if left < 2 * cores else f"{left / cores:.0f} hours"
-        lines += ["", f"{'At least' if any_unknown else 'About'} {time} on this machine's {cores} cores."]
+        lines += ["", f"The jobs that are left take about {_duration(left / cores)} on {_count(cores, 'core')}."]
     if gpu_share := max((job.cost.gpu_share for job in job_list), default=0.0):
         host = max(job.cost.host for job in job_list)
         lines += [
@@ -294,6 +303,14 @@ def as_text(targets: Sequence[str], settings: Settings, job_list: Sequence[Job])
         ]
     notes = [NOTE] * on_gpu + [SWEEP_NOTE] * any(job.kind == "sweep" for job in job_list)
     return "\n".join([*lines, *([""] * bool(notes)), *notes]) + "\n"
+
+
+def _duration(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 2 else _count(max(round(60 * hours), 1), "minute")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _short(value: float) -> str:

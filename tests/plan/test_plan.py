@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.configs import forget
 from support.paths import ROOT
 
-from bapo import __main__, methods
+from bapo import __main__, init, methods
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 from bapo.experiments.order import Cell
@@ -44,6 +45,43 @@ def test_the_plan_is_snakemakes_list_with_hours(
     assert re.search(rf"^train +2 / 2 +{hours:.0f} / {hours:.0f} .*  {costs.PAPER}$", said, re.MULTILINE), said
     # alpha's 8 bytes a parameter of 1.54e9; while it generates, vLLM's half of a card, 12 bytes / 8 and 2.1 GB
     assert "A run fills up to 56% of a GPU's memory (verl.gpu_memory), and 12 GB of memory.\n" in said
+
+
+@pytest.mark.parametrize(
+    ("hours", "source", "cores", "time"),
+    [
+        (0.74, costs.MEASURED, 2, "22 minutes on 2 cores"),
+        (0.001, costs.GUESS, 1, "1 minute on 1 core"),
+        (40.0, costs.MEASURED, 8, "5.0 hours on 8 cores"),
+        (1234.0, costs.UNKNOWN, 2, None),
+    ],
+)
+def test_the_plan_says_how_long_the_cores_of_the_machine_take(
+    hours: float, source: str, cores: int, time: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs.os, "sched_getaffinity", lambda _: set(range(cores)))
+    jobs = [
+        costs.Job("train", Path("left"), costs.Cost(cpu_hours=hours, source=source), done=False),
+        costs.Job("train", Path("done"), costs.Cost(cpu_hours=hours, source=source), done=True),
+    ]
+    text = costs.as_text(["table1"], Settings(), jobs)
+    assert (f"\nThe jobs that are left take about {time}.\n" in text) == ("about" in text) == (time is not None)
+    assert re.search(r"^together +1 / 2  +(from )?[\d.,]+ / [\d.,]+  ", text, re.MULTILINE), text
+
+
+def test_a_task_that_nobody_measured_costs_as_much_as_the_slowest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init.write(tmp_path / "mine", "generator")
+    monkeypatch.chdir(tmp_path / "mine")
+    forget()
+    own, times = run("smoke", "ordering", "qwen2-112k", "grpo"), costs.measurements()
+    guessed = [costs.data(own), costs.base(own), costs.train(own), costs.evaluate(own)]
+    assert {cost.source for cost in guessed} == {costs.GUESS} and all(cost.cpu_hours for cost in guessed)
+    share = own.train.batch_size * own.train.group_size / times["responses"]
+    seconds = times["start"] + own.train.steps * share * times["step"]["mathematics"]["grpo"]
+    assert guessed[2].cpu_hours == pytest.approx(seconds / 3600)
+    forget()
 
 
 def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
