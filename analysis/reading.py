@@ -115,24 +115,26 @@ def table(cell: StudyRun | Base, name: str, study: StudyFile, columns: Sequence[
         if "/" not in name and name not in TABLES:  # eval/ and curve/ have a table for each benchmark
             raise UserError(unknown(str(cell.run), f"no table '{name}'", name, sorted({*TABLES} - {EVALUATION})))
         raise NotRecorded(f"{path} does not exist")
-    return select(read_table(path), columns, path, study) if columns else read_table(path)
+    return select(read_table(path), columns, cell.run, name, study) if columns else read_table(path)
 
 
-def select(frame: pd.DataFrame, columns: Sequence[str], path: Path, study: StudyFile) -> pd.DataFrame:
-    """Return these columns of a run's table.
+def select(frame: pd.DataFrame, columns: Sequence[str], run: Path, name: str, study: StudyFile) -> pd.DataFrame:
+    """Return these columns of the table ``name`` of a run.
 
     Raises NotRecorded where it lacks one, and UserError where all runs of the study do and the suite knows none of this
     name: it is misspelt, and what is made of it would be left out without a word.
     """
     for column in columns:
         if column not in frame:
-            known = {name.replace("_xN", f"_x{i}") for name in TABLES.get(path.name, ()) for i in (1, 2, 3)}
-            tables = [cell.run / path.name for cell in study.cells]
-            known.update(*(read_table(table).columns for table in tables if table.exists()))
+            of_table = TABLES.get(EVALUATION if name.startswith("eval/") else name, ())
+            known = {each.replace("_xN", f"_x{i}") for each in of_table for i in (1, 2, 3)}
             if column not in known and not study.missing:
-                close = [f"; did you mean '{name}'?" for name in get_close_matches(column, sorted(known), 1)]
-                raise UserError(f"{path}: no run of the study has a column '{column}'{''.join(close)}")
-            raise NotRecorded(f"{path} has no column '{column}'")
+                tables = [cell.run / name for cell in study.cells]
+                known.update(*(read_table(table).columns for table in tables if table.exists()))
+                if column not in known:
+                    close = [f"; did you mean '{each}'?" for each in get_close_matches(column, sorted(known), 1)]
+                    raise UserError(f"{run / name}: no run of the study has a column '{column}'{''.join(close)}")
+            raise NotRecorded(f"{run / name} has no column '{column}'")
     return frame[list(columns)]
 
 

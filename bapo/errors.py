@@ -18,7 +18,7 @@ _NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
 #: messages of torch, the loader of libraries and Python's threads when the machine or `ulimit` gives no more memory
 _NO_MORE = re.compile(r"allocate memory|failed to map segment|can't start new thread")
 #: message of torch when a GPU has no more memory
-_CARD_FULL = re.compile(r"(?:CUDA|HIP) out of memory")
+_CARD_FULL = re.compile(r"(?:CUDA|HIP)(?: error:)? out of memory|_ALLOC_FAILED")
 
 
 class UserError(Exception):

@@ -124,7 +124,7 @@ def require_own_results():
     """Refuse finished results of other settings. Snakemake compares the settings with its record of a job, which lies in
     the folder that it was called in: another checkout, or a results folder that was moved, has none."""
     made = {"data", "data_of_model", "base", "train", "evaluate", "evaluate_base"}
-    for job in workflow.dag.jobs if workflow.is_main_process else ():
+    for job in workflow.dag.jobs if workflow.is_main_process and not workflow.touch else ():
         if job.rule.name not in made or workflow.dag.needrun(job) or workflow.persistence.has_metadata(job):
             continue
         path = Path(job.output[0])

@@ -161,7 +161,8 @@ def estimate(curves: Curves, minus: Curves | None, measure: str) -> Estimate:
     if minus is not None:
         mean, draws = mean - minus.measure(measure), draws - _bootstrap(minus, measure)
     seeds = len(curves.seeds)
-    return Estimate(mean, float(np.std(draws, ddof=1)) * (seeds / (seeds - 1)) ** 0.5, seeds - 1)
+    widening = math.sqrt(seeds / (seeds - 1)) if seeds > 1 else math.nan
+    return Estimate(mean, float(np.std(draws, ddof=1)) * widening, seeds - 1)
 
 
 def _parts(methods: Sequence[str]) -> list[Sequence[str]]:

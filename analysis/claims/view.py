@@ -106,7 +106,7 @@ class ClaimView:
         frames = {}
         for cell in self.block.methods[method]:
             frame = self._once(name, [cell], partial(reading.table, cell, name, self.study))
-            frames[cell.seed] = reading.select(frame, columns, cell.run / name, self.study)
+            frames[cell.seed] = reading.select(frame, columns, cell.run, name, self.study)
         return frames
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:

@@ -365,6 +365,8 @@ def test_what_a_user_may_not_write_is_one_sentence(number: int, capsys: pytest.C
         (RuntimeError, "can't start new thread", "let the job have more memory"),
         (ImportError, "torch.so: failed to map segment from shared object", "let the job have more memory"),
         (RuntimeError, "CUDA out of memory. Tried to allocate 2 GiB", "lower train.micro_batch_size"),
+        (RuntimeError, "CUDA error: out of memory", "lower train.micro_batch_size"),
+        (RuntimeError, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "lower train.micro_batch_size"),
     ],
 )
 def test_what_a_limit_of_memory_refuses_is_one_sentence(

@@ -52,7 +52,7 @@ def test_a_file_takes_the_place_of_files_alone(tmp_path: Path, make: Callable[[P
 def test_a_summary_seals_its_files(tmp_path: Path, summary: object) -> None:
     (tmp_path / "x").write_text("x")
     write_json(tmp_path / "summary.json", summary)
-    with pytest.raises(UserError, match=r"damaged; delete the summary\.json of its job"):
+    with pytest.raises(UserError, match=r"damaged; delete its job's summary\.json"):
         verify_files(tmp_path)
 
 

@@ -43,14 +43,14 @@ def _checked(method: Method, name: str, hook: Callable[..., Any], rules: Callabl
     def call(*arguments: Any, **keywords: Any) -> Any:
         given = [*arguments, *keywords.values()]
         parts = [part for each in given for part in (each if isinstance(each, list) else [each])]
-        rewards = [(part, part.rewards) for part in parts if isinstance(part, Group)]
+        rewards = [(part, part.rewards.copy()) for part in parts if isinstance(part, Group)]
         try:
             answer = hook(*arguments, **keywords)
         except ValueError as error:
             if "read-only" in str(error):  # what numpy says of an array that cannot be changed
                 raise UserError(f"{place(method, name)} {CHANGED_REWARDS}") from error
             raise
-        if any(group.rewards is not known for group, known in rewards):
+        if any(not np.array_equal(group.rewards, known) for group, known in rewards):
             raise UserError(f"{place(method, name)} {CHANGED_REWARDS}")
         for holds, part, value, must in rules(method, answer, *given):
             if not holds:

@@ -60,6 +60,7 @@ def test_the_spread_of_a_fit_is_that_of_its_seeds() -> None:
     found = asymptote.estimate(of, None, "asymptote")
     assert (found.mean, found.df) == (pytest.approx(0.33, abs=1e-4), 3)
     assert found.se == pytest.approx(np.std([0.30, 0.32, 0.34, 0.36], ddof=1) / 2, rel=0.1)
+    assert np.isnan(asymptote.estimate(curves(0.30), None, "asymptote").se)  # one seed has no spread
     apart = asymptote.estimate(of, curves(0.28, 0.30, 0.32, 0.34), "asymptote")  # drawn together: no spread
     assert (apart.mean, apart.se) == (pytest.approx(0.02, abs=1e-4), pytest.approx(0.0, abs=1e-4))
 
