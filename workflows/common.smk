@@ -107,7 +107,7 @@ workflow._prepare_dag = before(workflow._prepare_dag, require_targets)
 
 def written_identity(job, summary):
     """Return the identity that a job would write into its summary."""
-    names, seed = cell_of(job.wildcards)
+    names, _ = cell_of(job.wildcards)
     if job.rule.name in ("data", "data_of_model"):
         return identity.data_identity(run_configuration(**names))
     if job.rule.name == "base":
@@ -116,7 +116,7 @@ def written_identity(job, summary):
     if job.rule.name == "train":
         limit = summary.get("budget", {}).get("amount")
         return budgets.limited(run_identity(job.wildcards), config, limit)
-    return identity.identity_of_evaluation(config, summary["checkpoint_sha256"] or summary["checkpoint"])
+    return identity.identity_of_evaluation(config, summary.get("checkpoint_sha256") or summary.get("checkpoint", ""))
 
 
 @user_errors

@@ -291,10 +291,11 @@ def as_text(targets: Sequence[str], settings: Settings, job_list: Sequence[Job])
                 at_least = "from " if kind == "together" and unit != "disk" and any_unknown else ""
                 columns.append(at_least + " / ".join(map(_short, sums)))
         lines.append("".join([f"{kind:<10}", *(f"  {column:>16}" for column in columns), f"  {source}"]).rstrip())
-    left = sum(job.cost.cpu_hours for job in job_list if not job.done)
+    left = [job.cost.cpu_hours for job in job_list if not job.done]
     if left and not (on_gpu or any_unknown):
         cores = len(os.sched_getaffinity(0))
-        lines += ["", f"The jobs that are left take about {_duration(left / cores)} on {_count(cores, 'core')}."]
+        hours = max(sum(left) / cores, *left)  # a job of one core is no faster on many
+        lines += ["", f"The jobs that are left take about {_duration(hours)} on {_count(cores, 'core')}."]
     if gpu_share := max((job.cost.gpu_share for job in job_list), default=0.0):
         host = max(job.cost.host for job in job_list)
         lines += [

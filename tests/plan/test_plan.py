@@ -50,23 +50,24 @@ def test_the_plan_is_snakemakes_list_with_hours(
 @pytest.mark.parametrize(
     ("hours", "source", "cores", "time"),
     [
-        (0.74, costs.MEASURED, 2, "22 minutes on 2 cores"),
-        (0.001, costs.GUESS, 1, "1 minute on 1 core"),
-        (40.0, costs.MEASURED, 8, "5.0 hours on 8 cores"),
-        (1234.0, costs.UNKNOWN, 2, None),
+        ([0.37, 0.37], costs.MEASURED, 2, "22 minutes on 2 cores"),
+        ([0.001], costs.GUESS, 1, "1 minute on 1 core"),
+        ([5.0] * 8, costs.MEASURED, 8, "5.0 hours on 8 cores"),
+        ([5.0, 0.1], costs.MEASURED, 8, "5.0 hours on 8 cores"),  # one job is no faster on many
+        ([1234.0], costs.UNKNOWN, 2, None),
     ],
 )
 def test_the_plan_says_how_long_the_cores_of_the_machine_take(
-    hours: float, source: str, cores: int, time: str | None, monkeypatch: pytest.MonkeyPatch
+    hours: list[float], source: str, cores: int, time: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(costs.os, "sched_getaffinity", lambda _: set(range(cores)))
-    jobs = [
-        costs.Job("train", Path("left"), costs.Cost(cpu_hours=hours, source=source), done=False),
-        costs.Job("train", Path("done"), costs.Cost(cpu_hours=hours, source=source), done=True),
-    ]
+    of_jobs = [costs.Cost(cpu_hours=each, source=source) for each in hours]
+    jobs = [costs.Job("train", Path(str(done)), cost, done) for cost in of_jobs for done in (False, True)]
     text = costs.as_text(["table1"], Settings(), jobs)
     assert (f"\nThe jobs that are left take about {time}.\n" in text) == ("about" in text) == (time is not None)
-    assert re.search(r"^together +1 / 2  +(from )?[\d.,]+ / [\d.,]+  ", text, re.MULTILINE), text
+    assert re.search(
+        rf"^together +{len(hours)} / {2 * len(hours)}  +(from )?[\d.,]+ / [\d.,]+  ", text, re.MULTILINE
+    ), text
 
 
 def test_a_task_that_nobody_measured_costs_as_much_as_the_slowest(

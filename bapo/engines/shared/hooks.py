@@ -26,7 +26,10 @@ from bapo.methods import Batch, Method
 #: whether a part of an answer is right, which part, its value, and what it must be; a rule may rely on earlier ones
 Rules = Iterator[tuple[bool, str, object, str]]
 #: what is wrong with a hook that changes rewards, and the cure
-CHANGED_REWARDS = "changes the rewards of a group, which the tables record; shape rewards in `advantages`, on a copy"
+CHANGED_REWARDS = (
+    "changes the rewards of a group, or another array that is read-only; the tables record rewards, so shape them in "
+    "`advantages`, on a copy"
+)
 #: the metrics of a loss that have columns of their own
 LOSS_COLUMNS = {"clipped", "clip_fraction", "kl", "value_clip_fraction"}
 

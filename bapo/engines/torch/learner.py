@@ -82,7 +82,7 @@ class TrainedModel:
         update, norm = self.updates + 1, torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):
             fault = hooks.not_finite(self.method, hook, loss)
-            raise UserError(f"{fault} at step {step}, update {update}; divide by no 0, or {cure}")
+            raise UserError(f"{fault} at step {step}, update {update}; check for a division by 0, or {cure}")
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
         self.optimizer.step()
