@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.configs import forget
+from support.late import LATE
 
 from bapo import tasks
 from bapo.__main__ import main
-from bapo.engines.shared.responses import grade
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity
@@ -20,6 +20,9 @@ from bapo.store.files import read_json
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
 from bapo.tasks.rows import RowsTask
+
+if LATE:
+    from bapo.engines.shared.responses import grade
 
 TASK = "name: mine\ntitle: Mine\ncode: grader.py:Mine\n"
 CODE = """\
